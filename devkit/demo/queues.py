@@ -69,6 +69,7 @@ async def run(stage: Stage) -> dict[str, Any]:
     # 2. Another one comes: turns.
     stage.cluster.create(*_jobs("vision", _NEXT))
     await _share_of(stage, "vision", waiting=_NEXT)
+    await _no_backoff(stage)
     first = sorted(stage.placed(web))[:_ENDED]
     stage.say(f"\n`vision` comes with {_NEXT} jobs. Now {_ENDED} jobs of `web` end.")
     stage.finish(first)
@@ -146,6 +147,15 @@ async def _share_of(stage: Stage, queue: str, waiting: int) -> None:
             row["path"] == queue and row["pods"]["waiting"] == waiting for row in page["rows"]
         ),
         f"{queue} to be counted",
+    )
+
+
+async def _no_backoff(stage: Stage) -> None:
+    """Wait until all that wait would be tried at once: a pod in backoff misses its turn."""
+    await stage.until_answer(
+        "queue",
+        lambda page: page["counts"]["unschedulable"] == page["total_pods"],
+        "no pod to be in backoff",
     )
 
 

@@ -446,8 +446,8 @@ class TurnQueue(ActiveQueue):
     def _may_start(self, lane: _Lane) -> bool:
         """Ask if the request that is next in the lane may be tried; if not, the lane is held."""
         was_woken = self._end_wake(lane)
-        if (why := _WRONG.get(lane.key)) is not None:
-            self._hold(lane, Hold(why, lane.key[0]))
+        if (wrong := _wrong(lane)) is not None:
+            self._hold(lane, wrong)
             return False
         hooks = self._hooks
         if not hooks.has("admit"):
@@ -631,7 +631,9 @@ class TurnQueue(ActiveQueue):
         alike = [one for one in lanes if lane.held is not None and one.held is lane.held]
         reported = min(alike or [lane], key=lambda one: one.head.order)
         is_there = lane.queue in self._shares.tree.queues
-        name, hold, has_failed = _named(lane.queue), lane.held, reported.failure is not None
+        # No turn has to come for what is wrong with the name itself.
+        hold = lane.held or _wrong(lane)
+        name, has_failed = _named(lane.queue), reported.failure is not None
         asking = [pod.uid for pod in self._pods_of(lane)]
         path = self._shares.path_views(lane.queue, asking) if is_there else []
         return Standing(
@@ -691,6 +693,12 @@ _WRONG: Final[Mapping[_LaneKey, str]] = {
     (QUEUE_MISSING,): "there is no queue of this name",
     (NOT_A_LEAF,): "it has queues under it, of which the pod has to name one",
 }
+
+
+def _wrong(lane: _Lane) -> Hold | None:
+    """What keeps the pods of *lane* out of their queue; None: nothing."""
+    why = _WRONG.get(lane.key)
+    return None if why is None else Hold(why, lane.key[0])
 
 
 def _nowhere(name: str) -> str:

@@ -101,7 +101,14 @@ async def test_a_snapshot_has_them_and_a_pod_is_explained_by_them(
 async def test_a_kind_that_is_not_served_is_said(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """Without its objects the tree has no queues, which is no finding."""
+    """Without its objects the tree has no queues, which is no finding.
+
+    A pod of no queue that came before, and whose turn it is, changes nothing about that.
+    """
+    other = {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    control_plane.create_if_missing(
+        f"/api/v1/namespaces/{namespace}/pods", {"apiVersion": "v1", "kind": "Pod", **other}
+    )
     kubeconfig = control_plane.kubeconfig(tmp_path / "kubeconfig")
     policies = _policies(tmp_path / "policies", "nowhere.example.com")
     pod = tmp_path / "pod.yaml"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.core.framework.reason_kinds import REASONS
+from engine.core.kernel.events import TimePassed
 from engine.core.kernel.instructions import ReportDecision, ReportFault, ReportHeld
 from engine.core.sharing.ratios import turn_key_text
 from tests.builders import make_node, make_pod
@@ -384,6 +385,18 @@ def test_of_a_queue_that_is_not_there_the_name_is_known() -> None:
     assert (standing.queue, standing.is_there, standing.levels) == ("nowhere", False, ())
     assert standing.hold is not None
     assert standing.hold.token == "QueueMissing"
+
+
+def test_what_is_wrong_with_its_name_is_known_before_a_pod_is_asked_about() -> None:
+    """While a pod of no queue has its turn, the one behind it is not asked about."""
+    world = _world(queues={"a": {}})
+    world.add(make_pod("first"))
+    world.add(_pod("p", "nowhere"))
+    world.report(TimePassed())
+    standing = world.kernel.turns.standing_of(world.known["p"].uid)
+    assert standing is not None
+    assert standing.hold is not None
+    assert (standing.hold.token, standing.head.name) == ("QueueMissing", "p")
 
 
 @pytest.mark.parametrize("seed", range(30))
