@@ -1,6 +1,6 @@
 """A kernel that is recorded, for tests of what reads decision logs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -30,21 +30,28 @@ from engine.telemetry.metrics import Metrics
 
 
 class RecordedKernel:
-    """A kernel with the shipped policies, recorded in *directory*; dated by *clock*."""
+    """A kernel that is recorded in *directory*, dated by *clock*.
+
+    Its policies are *files*, or else the shipped ones.
+    """
 
     def __init__(
-        self, directory: Path, clock: VirtualClock, kinds: Sequence[str] = ("services",)
+        self,
+        directory: Path,
+        clock: VirtualClock,
+        kinds: Sequence[str] = ("services",),
+        files: Mapping[str, str] | None = None,
     ) -> None:
         self._clock = clock
         self.writer = LogWriter(LogSettings(directory), "test")
         self._recorder = Recorder(self.writer, clock, kinds)
         self._recorder.start()
-        bundle = build_bundle({})
+        bundle = build_bundle(files or {})
         self._evaluator = InProcessEvaluator(bundle.program)
         cache = Cache()
         plugins = make_plugins(cache.objects)
         self.kernel = Kernel(cache, plugins, metrics=Metrics(CollectorRegistry()))
-        self._recorder.policies(bundle.revision, {})
+        self._recorder.policies(bundle.revision, files or {})
         self.report(RevisionSwitched(Scheduler(bundle, self._evaluator)))
         self.report(LeadershipAcquired())
 

@@ -189,7 +189,12 @@ class App:
             nodes, *_, pods = self.watching.informers
             kernel = self.kernel
             writing = dump(
-                self.cache, kernel.queue, kernel.shares, list(nodes.values()), list(pods.values())
+                self.cache,
+                kernel.queue,
+                kernel.shares,
+                kernel.turns,
+                list(nodes.values()),
+                list(pods.values()),
             )
             self._dumping = asyncio.ensure_future(writing)
 

@@ -229,18 +229,20 @@ class PolicyInformers:
 def _decoding_of(resource: Resource) -> Decoding[Any]:
     record = dict(OTHER_OBJECTS).get(resource)
     if record is None:
-        return Decoding(decode_queue_object)
+        return Decoding(partial(decode_queue_object, resource))
     decode = decoder_of(record)
     return Decoding(lambda raw: _without_texts(decode(raw)), _unread)
 
 
-def decode_queue_object(raw: bytes) -> Any:
+def decode_queue_object(resource: Resource, raw: bytes) -> Any:
     """An object that is a queue for some policy, as the plain data that the policy is given.
 
     Without `status`, and without what changes whenever it is written: that makes no other queue.
+    With its type, which the items of some lists lack.
     """
     found = decoded_deeply(msgspec.json.decode, raw)
-    kept = {name: part for name, part in found.items() if name != "status"}
+    typed = {"apiVersion": resource.api_version, "kind": resource.kind, **found}
+    kept = {name: part for name, part in typed.items() if name != "status"}
     meta = found["metadata"]
     kept["metadata"] = {name: part for name, part in meta.items() if name not in _WRITTEN}
     return kept

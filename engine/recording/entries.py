@@ -10,6 +10,8 @@ epoch) and its kind `e`:
     node, pod    a node, or a pod that is on a node: `object`
     pending      the pod that is decided, assumed or nominated next, in its newest version: `object`
     object       another object: `kind` (the plural resource name), `object`
+    queue        an object that adds queues to a tree: `kind` (`plural.group`), `key`, `object`;
+                 null if it is gone
     gone         `of` (`node`, `pod`, or the kind of an object), `key` (a pod's is its uid)
     assume       `uid`, `node`, `annotations`; forget: `uid`, `undone` (it was still assumed)
     facts        `of` (`node`, `pod`, `others`), `key`, `facts`
@@ -18,7 +20,8 @@ epoch) and its kind `e`:
                  the feature gates that are on, if any are
     unknown      the kinds that cannot be read, by plural name, with the reason: `kinds`
     nominations  `pods`: [uid, node] of every pod that is nominated for a node, in order
-    checkpoint   the state is complete: `state`, `held`
+    checkpoint   the state is complete: `state`, `held`, `queues`: how many objects add queues,
+                 absent in older logs, which lack those objects
     decision     `pod`, `uid`, `podHash`, `state`, `revision`, `verdict`, `answers`
     lost         an attempt that ended with an exception: `pod`, `uid`, `error`
 
@@ -47,6 +50,9 @@ from engine.files.cluster_file import redact, redacted
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 
+#: The text of an object that is gone.
+NO_OBJECT: Final = b"null"
+
 #: The minor version that is answered like in logs that do not say it.
 UNRECORDED: Final = 37
 
@@ -65,7 +71,9 @@ def digest(raw: bytes) -> str:
 
 
 def object_text(obj: Any) -> bytes:
-    """The JSON text of a pod, a node or another record, without what may be secret."""
+    """The JSON text of a pod, a node, another record or plain data, without what may be secret."""
+    if isinstance(obj, Mapping):
+        return _encode(redacted(obj))
     is_known = isinstance(obj, Node | Pod)
     raw = obj.raw if is_known else None
     if raw is None:
@@ -164,6 +172,13 @@ class StateHash:
     def drop(self, kind: str, key: str) -> None:
         """Note that something was removed; no effect if it was not there."""
         self._sum = (self._sum - self._parts.pop((kind, key), 0)) & _MASK
+
+    def put_queue(self, kind: str, key: str, text: bytes) -> None:
+        """Note the object that adds queues; the *text* `null` means that it is gone."""
+        if text == NO_OBJECT:
+            self.drop(f"queue {kind}", key)
+        else:
+            self.put(f"queue {kind}", key, text)
 
     def put_unknown(self, kinds: Mapping[str, str]) -> None:
         """Note which kinds cannot be read."""

@@ -22,7 +22,14 @@ import structlog
 from engine.core.caching.objects import object_key
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
-from engine.recording.entries import Entry, StateHash, assumed_text, digest, object_text
+from engine.recording.entries import (
+    NO_OBJECT,
+    Entry,
+    StateHash,
+    assumed_text,
+    digest,
+    object_text,
+)
 
 log = structlog.get_logger(component="record")
 
@@ -273,6 +280,11 @@ class LogWriter:
                 self._state.put(where, key_of(obj), text)
                 if kind == "pod":
                     self._pending.pop(obj.uid, None)
+                contents = {**contents, "object": msgspec.Raw(text)}
+            case "queue":
+                obj = contents["object"]
+                text = NO_OBJECT if obj is None else object_text(obj)
+                self._state.put_queue(contents["kind"], contents["key"], text)
                 contents = {**contents, "object": msgspec.Raw(text)}
             case "pending":
                 self._pend(at, contents["object"])

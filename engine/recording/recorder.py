@@ -21,6 +21,7 @@ from engine.core.kernel.events import (
     OtherFactsChanged,
     PodFactsChanged,
     PodTypeLabelsChanged,
+    QueueObjectChanged,
     ReadabilityChanged,
     VersionChanged,
 )
@@ -191,6 +192,8 @@ class Recorder:
         match event:
             case ObjectChanged(plural=plural, old=old, new=new) if plural != PODS:
                 self._note_object(plural, old, new)
+            case QueueObjectChanged():
+                self._note(*_queue(event))
             case NodeFactsChanged(name=name, facts=of_node):
                 self._note("facts", {"of": "node", "key": name, "facts": of_node})
             case PodFactsChanged(key=key, facts=facts):
@@ -267,10 +270,11 @@ class Recorder:
             return
         nominator = kernel.queue.nominator
         try:
-            if self._is_time_for_checkpoint():
-                self._checkpoint(kernel.cache, nominator)
-            elif self._is_recording and nominator.generation != self._nominations:
+            # Also before a checkpoint: a replay that goes on from file to file does not read that.
+            if self._is_recording and nominator.generation != self._nominations:
                 self._put((self._clock.now(), "nominations", self._nominated(nominator)))
+            if self._is_time_for_checkpoint():
+                self._checkpoint(kernel)
             if self._is_recording:
                 self._held = []
         except Exception as error:
@@ -330,18 +334,20 @@ class Recorder:
             return False
         return True
 
-    def _checkpoint(self, cache: Cache, nominator: Nominator) -> None:
+    def _checkpoint(self, kernel: Kernel) -> None:
         reason = "overrun" if self._is_overrun else self.writer.wants_checkpoint or "start"
         assert self._policies is not None
         entries: list[tuple[str, Entry]] = [("policies", self._policies)]
         if self._candidate is not None:
             entries.append(("candidate", self._candidate))
-        entries += state_of(cache)
+        entries += state_of(kernel.cache)
         for kind in self._kinds:
-            objects = cache.objects.list(kind)
+            objects = kernel.cache.objects.list(kind)
             entries += [("object", {"kind": kind, "object": obj}) for obj in objects]
-        entries.append(("nominations", self._nominated(nominator)))
-        entries.append(("checkpoint", {"held": sorted(self._holders)}))
+        queues = [_queue(one) for one in kernel.shares.objects()]
+        entries += queues
+        entries.append(("nominations", self._nominated(kernel.queue.nominator)))
+        entries.append(("checkpoint", {"held": sorted(self._holders), "queues": len(queues)}))
         self.writer.wants_checkpoint = ""
         self.writer.put(self._clock.now(), "", Checkpoint(reason, entries))
         self._is_recording, self._is_overrun = True, False
@@ -352,6 +358,11 @@ class Recorder:
         pods = list(nominator)
         pairs = [[pod.uid, nominator.node_of(pod.uid) or ""] for pod in pods]
         return {"pods": pairs, "objects": pods}
+
+
+def _queue(event: QueueObjectChanged) -> tuple[str, Entry]:
+    """The entry of an object that adds queues."""
+    return "queue", {"kind": event.kind, "key": event.key, "object": event.object}
 
 
 def _decision(made: ReportDecision) -> tuple[str, Entry]:

@@ -1,7 +1,8 @@
-"""Dumps the cache, the queue and shares to the log on SIGUSR2, as kube-scheduler's debugger does.
+"""Dumps the scheduler's state to the log on SIGUSR2, as kube-scheduler's debugger does.
 
-Owns the comparison of the cache with what the watches report, and the lines of the dump. Read-only;
-it yields to decisions between lines.
+That is the cache, the scheduling queue, and the tree of queues with what stands still in it. Owns
+the comparison of the cache with what the watches report, and the lines of the dump. Read-only; it
+yields to decisions between lines.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import structlog
 
 from engine.core.caching.cache import Cache
 from engine.core.kernel.queue_shares import QueueShares
+from engine.core.kernel.turn_queue import HELD, TurnQueue
 from engine.core.model.node import Node
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
@@ -60,10 +62,14 @@ async def dump(
     cache: Cache,
     queue: SchedulingQueue,
     shares: QueueShares,
+    turns: TurnQueue,
     nodes: Iterable[Node],
     pods: Iterable[Pod],
 ) -> None:
-    """Log what differs, every node with its pods, every pod of the queue, every queue of a tree."""
+    """Log what differs, every node with its pods, every pod of the queue, and the tree of queues.
+
+    Of the tree every queue, and what stands still in them.
+    """
     for kind, names in mismatches(cache, nodes, pods).items():
         log.warning(
             "Cache mismatch",
@@ -71,7 +77,7 @@ async def dump(
             missed=_shortened(names["missed"]),
             redundant=_shortened(names["redundant"]),
         )
-    lines = chain(_of_nodes(cache), _of_queue(queue), _of_shares(shares))
+    lines = chain(_of_nodes(cache), _of_queue(queue), _of_shares(shares), _of_held(turns))
     for number, (message, words) in enumerate(lines):
         log.info(message, **words)
         if number % _LINES_PER_TURN == 0:
@@ -122,6 +128,26 @@ def _of_shares(shares: QueueShares) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 "share": state.standing.share,
                 "starved_seconds": state.starved,
                 "borrowed_seconds": state.borrowed,
+            },
+        )
+
+
+def _of_held(turns: TurnQueue) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for lane in turns.held():
+        assert lane.hold is not None, "it stands still"
+        yield (
+            "Dump of requests held in QueueTree",
+            {
+                "queue": lane.queue,
+                "is_there": lane.is_there,
+                "pod": lane.head.key,  # the next of them
+                "group": lane.group,
+                "pods": lane.pods,
+                "token": lane.hold.token or HELD,
+                "reason": lane.hold.reason,
+                "short": dict([lane.hold.short] if lane.hold.short else ()),
+                "at": lane.hold.at,
+                "has_failed": lane.has_failed,
             },
         )
 

@@ -189,7 +189,7 @@ def _compare(before: Side, after: Side, options: dict[str, Any]) -> _Found:
             )
         damage = Damage()
         found = compare_logs(before.bundle, after.bundle, read_log(inputs[0], damage))
-        report_damage(damage)
+        report_damage(damage, before.bundle, after.bundle)
         return _Found(found)
     workload = read_workload(*inputs, minor=options["emulated_version"])
     report_workload(workload, before.bundle, after.bundle)

@@ -1,14 +1,17 @@
 """Notes on stderr about clusters, logs and workloads that were read from files."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from engine.core.manifests.schema import VERSION
 from engine.files.cluster_file import Cluster
 from engine.files.known_facts import unknown_sources
+from engine.io.informers import queue_sources
 from engine.lib.printable import printable
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
+from workbench.queues.still_kernel import queue_objects
 from workbench.replay.decision_log import Damage
 from workbench.simulation.workload import Workload
 
@@ -54,11 +57,10 @@ def report_workload(workload: Workload, *bundles: Bundle) -> None:
     """Report oddities of a workload, and the parts of it that a simulation ignores."""
     report_repeated(workload.cluster)
     report_admission(workload.cluster)
-    report_damage(workload.damage)
+    report_damage(workload.damage, *bundles)
     report_missing(workload.cluster)
-    if workload.cluster.skipped:
-        counts = workload.cluster.skipped.most_common()
-        said = ", ".join(f"{number} {kind}" for kind, number in counts)
+    if skipped := workload.cluster.skipped - _queues_of(workload.cluster, bundles):
+        said = ", ".join(f"{number} {kind}" for kind, number in skipped.most_common())
         _note(f"ignored, because no decision reads their kind: {said}")
     if any(bundle.extenders for bundle in bundles):
         _note("configured extenders are not called here")
@@ -69,6 +71,14 @@ def report_workload(workload: Workload, *bundles: Bundle) -> None:
     for note in dict.fromkeys(workload.cluster.clock_note(one) for one in bundles):
         if note:
             _note(note)
+
+
+def _queues_of(cluster: Cluster, bundles: Sequence[Bundle]) -> Counter[str]:
+    """How many objects of *cluster* add queues to a tree of *bundles*, by kind."""
+    found = Counter[str]()
+    for bundle in bundles:
+        found |= Counter(one.kind for one in queue_objects(bundle.queue_tree, cluster.others))
+    return found
 
 
 def report_replaced(keys: Sequence[str]) -> None:
@@ -83,9 +93,17 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def report_damage(damage: Damage) -> None:
-    """Report where decision logs are cut off, and what is missing in them."""
+def report_damage(damage: Damage, *bundles: Bundle) -> None:
+    """Report where decision logs are cut off, and what is missing in them.
+
+    *bundles* are the policies that decide: of some the tree of queues is read from objects.
+    """
     for place in damage.cuts:
         _note(f"{place}: it ends in the middle of an entry, which is ignored")
     for gap in damage.missing:
         _note(gap)
+    if damage.without_queues and any(map(queue_sources, bundles)):
+        _note(
+            f"{_shown(damage.without_queues)}: recorded by an older version, without the objects "
+            "that add queues to the tree"
+        )

@@ -75,7 +75,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
         raise InputError(f"{log}: {error}") from error
     finally:
         replayer.close()
-        report_damage(damage)  # also if it is why the rest makes no sense
+        report_damage(damage, *replayer.bundles)  # also if it is why the rest makes no sense
     if output == "json":
         result = {
             "cutOff": damage.cuts,

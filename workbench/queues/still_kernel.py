@@ -72,7 +72,7 @@ class StillKernel:
         self._report(RevisionSwitched(scheduler))
         self._report(LeadershipAcquired())
         tree = bundle.queue_tree
-        for event in () if tree is None else queue_objects(tree, objects):
+        for event in queue_objects(tree, objects):
             self._report(event)
         for pod in pending:
             self._report(ObjectChanged(PODS, None, pod))
@@ -140,10 +140,10 @@ class StillKernel:
 
 
 def queue_objects(
-    tree: QueueTreePolicy, manifests: Iterable[Mapping[str, Any]]
+    tree: QueueTreePolicy | None, manifests: Iterable[Mapping[str, Any]]
 ) -> list[QueueObjectChanged]:
-    """Those of *manifests* that *tree* reads, as what a watch reports."""
-    kinds = {(one.api_version, one.kind) for one in tree.objects}
+    """Those of *manifests* that *tree* reads, as what a watch reports; none without a tree."""
+    kinds = set() if tree is None else {(one.api_version, one.kind) for one in tree.objects}
     found = []
     for manifest in manifests:
         kind = str(manifest.get("kind"))

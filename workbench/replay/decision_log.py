@@ -65,6 +65,7 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     config: str | None = None
     state: str = ""
     held: list[str] = []
+    queues: int | None = None
     pod: str = ""
     pod_hash: str = ""
     verdict: msgspec.Raw = NO_TEXT
@@ -82,10 +83,13 @@ class Damage:
     Attributes:
         cuts: Where a file ends in the middle of an entry, which is left out: `file:line`.
         missing: What is not there between two entries or files, each with the place after it.
+        without_queues: The files that lack objects which add queues to a tree: recorded by an older
+            version.
     """
 
     cuts: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    without_queues: list[str] = field(default_factory=list)
 
 
 class _Head(msgspec.Struct, rename={"event": "e"}):
@@ -166,7 +170,10 @@ def _entries(files: list[tuple[Path, IO[bytes]]], damage: Damage) -> Iterator[Li
             if line.lacks:
                 damage.missing.append(f"{line.place}: {line.lacks}")
             before, file_before = line, file
-            has_checkpoint = has_checkpoint or line.event == "checkpoint"
+            if line.event == "checkpoint":
+                has_checkpoint = True
+                if line.queues is None:
+                    damage.without_queues.append(str(file))
             yield line
         if not number:
             damage.cuts.append(f"{file}:1")  # before the first entry was written

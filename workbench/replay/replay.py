@@ -24,6 +24,7 @@ from engine.core.kernel.events import (
     OtherFactsChanged,
     PodFactsChanged,
     PodTypeLabelsChanged,
+    QueueObjectChanged,
     ReadabilityChanged,
     Reply,
     RevisionSwitched,
@@ -117,6 +118,9 @@ class Replayer:
 
     Args:
         bundle: Decides instead of the recorded policies, if given.
+
+    Attributes:
+        bundles: The policies that have decided so far, candidates left out.
     """
 
     def __init__(self, bundle: Bundle | None = None) -> None:
@@ -135,6 +139,7 @@ class Replayer:
         self._needs_checkpoint = True
         self._notes: tuple[str, ...] = ()
         self._lost = 0
+        self.bundles: list[Bundle] = []
         self.decisions = 0
         self.gaps = 0
         self._clear()
@@ -165,9 +170,9 @@ class Replayer:
         self._kernel.handle(event, self._clock.monotonic())
 
     @property
-    def cache(self) -> Cache:
-        """The cluster as it is after the entries so far."""
-        return self._cache
+    def kernel(self) -> Kernel:
+        """The cluster as it is after the entries so far, without the pods that wait."""
+        return self._kernel
 
     def outcomes(self, lines: Iterable[Line]) -> Iterator[Outcome]:
         """The outcome of each decision in *lines*. Raises `LogError`, `PolicyErrors`."""
@@ -224,6 +229,11 @@ class Replayer:
                 self._cache.snapshot()
             case "node" | "pod" | "object" | "pending":
                 self._put(line)
+            case "queue":
+                text = bytes(line.object)
+                found = msgspec.json.decode(text)
+                self._report(QueueObjectChanged(line.kind, line.key, found))
+                self._state.put_queue(line.kind, line.key, text)
             case "gone":
                 self._remove(line.of, line.key)
             case "assume":
@@ -378,6 +388,7 @@ class Replayer:
         self.close()
         self._evaluator = InProcessEvaluator(bundle.program)
         self._scheduler = Scheduler(bundle, self._evaluator, plugins=self._plugins)
+        self.bundles.append(bundle)
         self._report(RevisionSwitched(self._scheduler))
         self._scheduler_revision = line.revision
 

@@ -1,7 +1,8 @@
 """A decision log as a workload: the recorded cluster, and the pods that arrived and ended.
 
 Owns which entries of a log are causes and which are effects. Causes are the first checkpoint,
-pending pods (from their first decision on), deleted pods, and nodes that were added or deleted.
+pending pods (from their first decision on), deleted pods, and nodes and objects that add queues
+that came, changed or were deleted.
 Placements, nominations and revisions are effects, and left out. Of the part before the workload
 begins, if there is one, everything counts: it makes the state that the workload begins with.
 """
@@ -21,6 +22,7 @@ from engine.files.cluster_file import Cluster
 from engine.files.known_facts import RECORDED
 from engine.files.world import OBJECT_KINDS
 from engine.io.facts.collection import FactsDocument
+from engine.recording.entries import NO_OBJECT
 from workbench.replay.decision_log import Line, making_sense
 
 _KIND_OF: Final = {plural: kind for kind, (plural, _) in OBJECT_KINDS.items()}
@@ -43,6 +45,7 @@ class RecordedWorkload:
         cluster: The cluster at the first checkpoint, with the known facts.
         stays: The pending pods, in the order of their first decisions.
         nodes: Changes of nodes: the time, the name, and the node, or None for a deletion.
+        queues: Changes of objects that add queues: the time, the manifest, and if it is there.
         departures: Deletions of pods of the first checkpoint: the time, and the pod's key.
         ignored: The number of changes that are not carried out: of other objects, and of pods that
             other schedulers placed.
@@ -54,6 +57,7 @@ class RecordedWorkload:
     cluster: Cluster = field(default_factory=Cluster)
     stays: list[Stay] = field(default_factory=list)
     nodes: list[tuple[float, str, Node | None]] = field(default_factory=list)
+    queues: list[tuple[float, dict[str, Any], bool]] = field(default_factory=list)
     departures: list[tuple[float, str]] = field(default_factory=list)
     ignored: int = 0
     gaps: int = 0
@@ -75,9 +79,10 @@ def recorded_workload(lines: Iterable[Line], since: float = -inf) -> RecordedWor
 
 @dataclass
 class _Shown:
-    """The state of a checkpoint: nodes by name, placed and pending pods by uid."""
+    """The state of a checkpoint: nodes by name, objects that add queues, pods by uid."""
 
     nodes: dict[str, bytes] = field(default_factory=dict)
+    queues: dict[tuple[str, str], bytes] = field(default_factory=dict)
     pods: dict[str, None] = field(default_factory=dict)
     pending: dict[str, bytes] = field(default_factory=dict)
 
@@ -94,8 +99,10 @@ class _Reader:
         self._is_whole = False  # a checkpoint has been read
         self._is_skipping = False
         self._is_gap = False
-        # The current state of the log: nodes by name, and placed pods by uid.
+        # The current state of the log: nodes by name, objects that add queues, and placed pods by
+        # uid.
         self._there: dict[str, bytes] = {}
+        self._queues: dict[tuple[str, str], bytes] = {}
         self._on_nodes: dict[str, None] = {}
         # The checkpoint of a later file.
         self._shown: _Shown = _Shown()
@@ -144,7 +151,7 @@ class _Reader:
     def _build_again(self, line: Line) -> None:
         """Forget what a new file's checkpoint repeats."""
         parts: tuple[dict[Any, Any], ...] = (
-            self._nodes, self._there, self._placed, self._others, self._shown_facts
+            self._nodes, self._there, self._queues, self._placed, self._others, self._shown_facts
         )  # fmt: skip
         for part in parts:
             part.clear()
@@ -155,6 +162,7 @@ class _Reader:
     def _begin(self, at: float) -> None:
         self._is_building, self._found.began = False, at
         self._on_nodes = dict.fromkeys(self._placed)
+        self._found.cluster.others += map(msgspec.json.decode, self._queues.values())
         for line in self._shown_facts.values():
             self._know(line)
 
@@ -174,6 +182,8 @@ class _Reader:
                 namespace, name = meta.get("namespace"), meta.get("name", "")
                 key = f"{namespace}/{name}" if namespace else name
                 self._others[line.kind, key] = made
+            case "queue":
+                _put_queue(self._queues, line)
             case "pending":
                 pod = _plain(line.object, "Pod")
                 self._waiting[pod["metadata"]["uid"]] = bytes(line.object)
@@ -267,8 +277,17 @@ class _Reader:
             case "gone" if line.of == "pod":
                 self._on_nodes.pop(line.key, None)
                 self._leave(line.key, at)
+            case "queue":
+                before = self._queues.get((line.kind, line.key))
+                _put_queue(self._queues, line)
+                self._change_queue(at, before, self._queues.get((line.kind, line.key)))
             case "object" | "gone":
                 self._found.ignored += 1
+
+    def _change_queue(self, at: float, before: bytes | None, after: bytes | None) -> None:
+        text = before if after is None else after
+        if text is not None and after != before:
+            self._found.queues.append((at, msgspec.json.decode(text), after is not None))
 
     def _is_known(self, uid: str) -> bool:
         return uid in self._stays or uid in self._placed
@@ -286,6 +305,8 @@ class _Reader:
         match line.event:
             case "node":
                 shown.nodes[Node.from_raw(bytes(line.object)).name] = bytes(line.object)
+            case "queue":
+                _put_queue(shown.queues, line)
             case "pod":
                 shown.pods[Pod.from_raw(bytes(line.object)).uid] = None
             case "pending":
@@ -305,12 +326,14 @@ class _Reader:
         for name, text in shown.nodes.items():
             if self._there.get(name) != text:
                 found.nodes.append((at, name, Node.from_raw(text)))
+        for key in dict.fromkeys((*self._queues, *shown.queues)):
+            self._change_queue(at, self._queues.get(key), shown.queues.get(key))
         for uid in self._on_nodes:
             if uid not in shown.pods:
                 self._leave(uid, at)
         self._come(at, shown.pending)
         found.ignored += sum(not self._is_known(uid) for uid in shown.pods)
-        self._there, self._on_nodes = shown.nodes, shown.pods
+        self._there, self._queues, self._on_nodes = shown.nodes, shown.queues, shown.pods
 
     def _leave(self, uid: str, at: float) -> None:
         stay = self._stays.get(uid)
@@ -321,6 +344,15 @@ class _Reader:
             meta = self._placed[uid]["metadata"]
             key = f"{meta.get('namespace') or 'default'}/{meta['name']}"
             self._found.departures.append((at, key))
+
+
+def _put_queue(queues: dict[tuple[str, str], bytes], line: Line) -> None:
+    """Have *queues* follow an entry: an object that adds queues, or that is gone."""
+    text = bytes(line.object)
+    if text == NO_OBJECT:
+        queues.pop((line.kind, line.key), None)
+    else:
+        queues[line.kind, line.key] = text
 
 
 def _plain(text: bytes | msgspec.Raw, kind: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from engine.core.framework.owner import Owner
@@ -191,8 +192,7 @@ class Simulation:
         self._to_run: list[RunAction] = []
         self._report(RevisionSwitched(self._scheduler))
         self._report(LeadershipAcquired())
-        tree = bundle.queue_tree
-        for event in () if tree is None else queue_objects(tree, workload.cluster.others):
+        for event in queue_objects(bundle.queue_tree, workload.cluster.others):
             self._report(event)
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._plan(workload)
@@ -265,6 +265,11 @@ class Simulation:
 
         for change in workload.changes:
             plan(change.at, 0, lambda c=change: self._change(c.name, c.node))  # type: ignore[misc]
+        tree = self._scheduler.bundle.queue_tree
+        for each in workload.queue_changes:
+            for event in queue_objects(tree, [each.manifest]):
+                shown = event if each.is_there else msgspec.structs.replace(event, object=None)
+                plan(each.at, 0, functools.partial(self._report, shown))
         for at, key in workload.departures:
             plan(at, _ENDS, lambda k=key: self._leave(k))  # type: ignore[misc]
         for one in workload.arrivals:

@@ -84,6 +84,15 @@ class NodeChange:
     node: Node | None
 
 
+@dataclass(frozen=True, slots=True)
+class QueueObjectChange:
+    """An object that adds queues to a tree: it came or changed, or else it is gone."""
+
+    at: float
+    manifest: Manifest
+    is_there: bool
+
+
 @dataclass
 class Workload:
     """A cluster at the start, and its changes over time.
@@ -93,6 +102,7 @@ class Workload:
         arrivals: Pods that arrive, in the order of the files.
         changes: Nodes that are added, changed or deleted.
         departures: Deletions of pods, also of those placed at the start: the time, and the key.
+        queue_changes: Objects that add queues to a tree, and are added, changed or deleted.
         damage: What is missing in decision logs among the files.
     """
 
@@ -100,6 +110,7 @@ class Workload:
     arrivals: list[Arrival] = field(default_factory=list)
     changes: list[NodeChange] = field(default_factory=list)
     departures: list[tuple[float, str]] = field(default_factory=list)
+    queue_changes: list[QueueObjectChange] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
 
     def decided_as(self, scheduler_name: str) -> "Workload":
@@ -262,6 +273,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
     into.missing.update(more.missing)
     into.facts += more.facts
     into.skipped.update(more.skipped)
+    into.others += more.others
     into.repeated += more.repeated
     into.taken_at = into.taken_at or more.taken_at
     into.minor = into.minor or more.minor
@@ -311,9 +323,13 @@ def _take_recorded(path: Path, found: RecordedWorkload, workload: Workload) -> N
     _merge(workload.cluster, found.cluster)
     workload.arrivals += [Arrival(stay.at, stay.pod, stay.until) for stay in found.stays]
     workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]
+    workload.queue_changes += [QueueObjectChange(*one) for one in found.queues]
     workload.departures += found.departures
     ignored = f"{found.ignored} changes of other objects, or of pods placed by other schedulers"
-    gaps = f"what happened in {found.gaps} gaps of the log, except for nodes and pods that went"
+    gaps = (
+        f"what happened in {found.gaps} gaps of the log, except for nodes, objects of queues, and "
+        "pods that went"
+    )
     if parts := [ignored] * (found.ignored > 0) + [gaps] * (found.gaps > 0):
         workload.cluster.missing[str(path)] = "; ".join(parts)
 

@@ -190,6 +190,10 @@ class QueueShares:
                 found.add(self._keys[uid].partition("/")[0])
         return found
 
+    def objects(self) -> Iterator[QueueObjectChanged]:
+        """The objects that add queues, as they were reported last."""
+        return self._sources.objects()
+
     def wakes_at(self) -> float | None:
         """When shares are to be computed next (monotonic seconds); None: they need not be."""
         is_due = self._shares.is_dirty or self._sources.is_stale or self._sums.changed

@@ -4,7 +4,7 @@ Owns what each source adds, as of now. An object that the policy cannot read kee
 last; what is wrong with the tree as a whole is `sharing.tree`'s to say.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +35,11 @@ class QueueSources:
         self._added: dict[tuple[str, str], list[list[Any]]] = {}
         self._to_ask: dict[tuple[str, str], None] = {}
 
+    def objects(self) -> Iterator[QueueObjectChanged]:
+        """The objects that add queues, as events that would show them to another tree."""
+        for (kind, key), found in self._objects.items():
+            yield QueueObjectChanged(kind, key, found)
+
     def take(self, event: QueueObjectChanged) -> None:
         """An object that adds queues appeared, changed, or is gone."""
         at = (event.kind, event.key)
@@ -61,7 +66,7 @@ class QueueSources:
         given = [*hooks.tree.given, *self._of_objects(hooks), *self._of_namespaces(hooks)]
         aliases = [
             Alias(one[1], one[2], f"{kind} {key}")
-            for (kind, key), found in self._added.items()
+            for (kind, key), found in sorted(self._added.items())
             for one in found
             if one[0] == "alias"
         ]

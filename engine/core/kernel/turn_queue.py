@@ -395,7 +395,7 @@ class TurnQueue(ActiveQueue):
                 else:
                     order = (self._keys.get(path, ()), head.head.order)
                     heap.push(path, path, order)
-                by_level.setdefault(level - 1, set()).add(parent)
+                by_level.setdefault(_level(parent), set()).add(parent)
 
     def _head(self, path: str) -> _Lane | None:
         """The lane that is next below *path*; one that stands still if all do, to have a key."""
@@ -673,6 +673,8 @@ class TurnQueue(ActiveQueue):
         """Raise `AssertionError` if a pod is lost, or one that may be tried is not in its turn."""
         super().check_invariants()
         found: dict[str, _Lane] = {}
+        # Of another tree than the lanes are of, until the next pop: what they wait for may be gone.
+        is_new = self._version != self._shares.places_version
         for path, leaf in self._leaves.items():
             assert leaf.lanes, f"`{path}` has no pods"
             leaf.ready.check_invariants()
@@ -680,7 +682,7 @@ class TurnQueue(ActiveQueue):
                 assert lane.pods, f"`{path}` has an empty lane"
                 assert (lane.queue, lane.key) == (path, key), f"a lane of `{path}` is misplaced"
                 assert (key in leaf.ready) == (lane.held is None), f"`{path}`: held, or ready"
-                watch = self._watch_of(lane)
+                watch = None if is_new else self._watch_of(lane)
                 if watch is not None:
                     assert (path, *key) in self._watched[watch], f"`{path}` waits for nothing"
                 found |= {queued.uid: lane for queued in lane.pods}

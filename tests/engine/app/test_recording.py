@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -28,17 +28,22 @@ from engine.io.kube.client import ApiClient
 from engine.io.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
 from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter, log_files
 from engine.recording.recorder import Recorder
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import ControlPlane
 from tests.engine.app import harness
 from tests.engine.app.harness import metric
+from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.live import LiveCluster, node, pod
 from tests.waiting import eventually, wait_until
 from workbench.cli.main import main
 from workbench.replay.decision_log import read_log
 from workbench.replay.replay import RECORDS, Outcome, Replayer
+from workbench.simulation.simulation import Simulation
+from workbench.simulation.workload import read_workload
 
 pytestmark = pytest.mark.usefixtures("no_sandboxes")
 
@@ -299,6 +304,67 @@ async def test_attempts_at_groups_are_decided_again(tmp_path: Path) -> None:
     assert tried >= {"fits-2", "large-0", "urgent-1"}
     assert any(o.recorded["node"] is None for o in found)
     assert [o for o in found if not o.is_same or o.notes] == []
+
+
+_TREE: Final = tree_files(
+    DRF[: DRF.index("def queues")]
+    + """
+def queues(object):
+    meta = object["metadata"]
+    if meta["namespace"] != "teams":
+        return []
+    return queue(meta["name"], limit = {"cpu": int(object["data"]["cpu"])})
+
+"""
+    + DRF[DRF.index("def queue_of") :],
+    objects=[{"apiVersion": "v1", "kind": "ConfigMap"}],
+)
+
+
+def a_team(name: str, cpu: int) -> dict[str, Any]:
+    """An object that is a queue of so many cores."""
+    metadata = {"name": name, "namespace": "teams"}
+    data = {"cpu": str(1000 * cpu)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_a_tree_of_queues_from_objects_is_recorded_with_them(tmp_path: Path) -> None:
+    """Each pod of the log waited for a queue that was not there when it was simulated."""
+    recorder = make_recorder(tmp_path / "log")
+    teams = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "teams"}}
+    async with DevCluster() as cluster:
+        cluster.create(harness.namespace(), teams, make_node("node-1", cpu="8"), a_team("a", 2))
+        harness.edit(cluster, _TREE)
+        async with harness.scheduler(cluster, from_config_map=True, decision_log=recorder) as app:
+
+            def held() -> list[str]:
+                return [lane.hold.token for lane in app.kernel.turns.held() if lane.hold]
+
+            for number in range(3):
+                cluster.create(make_pod(f"a-{number}", cpu="1", labels={"queue": "a"}))
+            await eventually(lambda: placed(app) == 2 and held() == ["QuotaReached"], what="held")
+            cluster.create(make_pod("b-0", cpu="1", labels={"queue": "b"}))
+            await eventually(lambda: "QueueMissing" in held(), what="no queue")
+            cluster.update("configmaps", a_team("a", 3))
+            cluster.create(a_team("b", 1))
+            await eventually(lambda: placed(app) == 4, what="the rest")
+            want = dict(app.kernel.shares.tree.queues)
+    recorder.close()
+    found = outcomes(tmp_path / "log")
+    assert [o for o in found if not o.is_same or o.notes] == []
+    assert {o.pod for o in found} == {f"default/{name}" for name in ("a-0", "a-1", "a-2", "b-0")}
+    assert CliRunner().invoke(main, ["replay", str(tmp_path / "log")]).exit_code == 0
+    bundle = build_bundle(_TREE)
+    evaluator = InProcessEvaluator(bundle.program)
+    simulation = Simulation(bundle, evaluator, read_workload(tmp_path / "log"))
+    simulation.run()
+    evaluator.close()
+    assert simulation.pending_count == 0
+    got = simulation.kernel.shares.tree.queues
+    assert {path: one.attributes for path, one in got.items()} == {
+        path: one.attributes for path, one in want.items()
+    }
 
 
 def test_a_log_that_was_recorded_before_the_kernel_is_decided_the_same() -> None:

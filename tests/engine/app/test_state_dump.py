@@ -36,7 +36,8 @@ async def test_the_dump_says_of_each_pod_in_the_queue_why_it_is_tried() -> None:
     bench.reject(make_pod("web"))
     bench.queue.move(NODE_ADD, None, make_node("node-3", cpu="64"))
     with capture_logs() as lines:
-        await dump(Cache(), bench.queue, World().kernel.shares, [], [])
+        kernel = World().kernel
+        await dump(Cache(), bench.queue, kernel.shares, kernel.turns, [], [])
     (line,) = [line for line in lines if line["event"] == "Dump of scheduling queue"]
     assert (line["pod"], line["queue"]) == ("default/web", "backoff")
     assert line["tried_because"] == "NodeAdd node-3 (NodeResourcesFit)"

@@ -201,10 +201,13 @@ def admit(request, path):
 
 
 @pytest.mark.parametrize(
-    ("queue", "token"), [("elsewhere", "QueueMissing"), ("a", "QueueNotALeaf")]
+    ("queue", "token"),
+    [("elsewhere", "QueueMissing"), ("a", "QueueNotALeaf"), ("x/y", "QueueNotALeaf")],
 )
 def test_a_pod_whose_queue_is_not_there_or_no_leaf_waits_for_it(queue: str, token: str) -> None:
-    world = _world(queues={"a/b": {}}, objects=[{"apiVersion": "example.com/v1", "kind": "Queue"}])
+    """One of a queue under another that has others under it ended the loop of decisions."""
+    queues: dict[str, Any] = {"a/b": {}, "x/y/z": {}}
+    world = _world(queues=queues, objects=[{"apiVersion": "example.com/v1", "kind": "Queue"}])
     world.add(_pod("p", queue))
     world.add(_pod("q", "a/b"))
     assert _tried(world) == ["q"]

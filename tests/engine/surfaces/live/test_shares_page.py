@@ -217,7 +217,7 @@ def test_a_tree_that_is_made_again_meanwhile_leaves_out_what_is_gone() -> None:
 async def test_the_dump_has_the_queues(contested: QueueWorld) -> None:
     kernel = contested.kernel
     with capture_logs() as lines:
-        await dump(contested.cache, kernel.queue, kernel.shares, [], [])
+        await dump(contested.cache, kernel.queue, kernel.shares, kernel.turns, [], [])
     (tree,) = [line for line in lines if line["event"] == "Dump of QueueTree"]
     assert (tree["policy"], tree["problems"]) == ("fair", [])
     queues = {one["queue"]: one for one in lines if one["event"] == "Dump of queue in QueueTree"}
@@ -242,6 +242,20 @@ def limited() -> QueueWorld:
         world.add(make_pod(f"lost{number}", cpu=1, labels={"queue": "else"}))
     world.turns(50)
     return world
+
+
+async def test_the_dump_has_what_stands_still(limited: QueueWorld) -> None:
+    kernel = limited.kernel
+    with capture_logs() as lines:
+        await dump(limited.cache, kernel.queue, kernel.shares, kernel.turns, [], [])
+    held = [line for line in lines if line["event"] == "Dump of requests held in QueueTree"]
+    names = ("queue", "is_there", "pod", "pods", "token", "short", "at")
+    assert [tuple(line[name] for name in names) for line in held] == [
+        ("a/x", True, "shop/x2", 2, "QuotaReached", {"cpu": 1000}, "a"),
+        ("a/y", True, "default/y", 1, "QuotaReached", {"cpu": 1000}, "a"),
+        ("else", False, "default/lost0", 2, "QueueMissing", {}, ""),
+    ]
+    assert held[0]["reason"] == "is at its limit"
 
 
 def test_what_is_held_is_said_with_what_it_is_short_of(limited: QueueWorld) -> None:
