@@ -6,7 +6,7 @@ namespaces add is known only in a cluster, see `core.kernel.queue_trees`.
 """
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ class QueueTreePolicy:
         instance: See `policy`.
         hooks: The parameters of each of its hooks, by name.
         attributes: The attributes that a queue may have, with what they are where none is given.
-        mentioned: The names of fields that the policy's text reads of anything.
+        mentioned: By hook, the names of fields that its text, and what it calls, reads of anything.
         given: The queues that are written out.
         objects, namespaces, unknown: As in the document.
         refresh: Seconds between two computations of shares, at least.
@@ -52,13 +52,17 @@ class QueueTreePolicy:
     instance: int
     hooks: Mapping[str, tuple[str, ...]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    mentioned: frozenset[str] = frozenset()
+    mentioned: Mapping[str, frozenset[str]] = field(default_factory=dict)
     given: tuple[GivenQueue, ...] = ()
     objects: tuple[ObjectSource, ...] = ()
     namespaces: NamespaceSource | None = None
     unknown: str = HOLD
     refresh: float = 0.1
     limits: ReclaimLimits = field(default_factory=ReclaimLimits)
+
+    def mentions(self, name: str) -> bool:
+        """True if any hook may read a field *name* of anything."""
+        return any(name in names for names in self.mentioned.values())
 
     def with_defaults(
         self, given: Mapping[str, Any], *, is_written: bool = True
@@ -85,8 +89,9 @@ def policy_alone(
     policy: PolicyFile, attributes: Mapping[str, Any], files: Files
 ) -> QueueTreePolicy:
     """The policy as the first instance of a program, for a tree without queues of its own."""
+    hooks = _hooks(policy)
     return QueueTreePolicy(
-        policy.name, 0, _hooks(policy), attributes, _mentioned(files, policy.module)
+        policy.name, 0, hooks, attributes, _mentioned(files, policy.module, hooks)
     )
 
 
@@ -134,7 +139,7 @@ def resolve_queue_tree(
         instance=instances.index(made),
         hooks=hooks,
         attributes=attributes,
-        mentioned=_mentioned(files, policy.module),
+        mentioned=_mentioned(files, policy.module, hooks),
         given=_given(config, attributes),
         objects=config.objects,
         namespaces=config.namespaces,
@@ -227,14 +232,45 @@ def _amounts(value: Any, is_written: bool) -> dict[str, int]:
     return found
 
 
-def _mentioned(files: Files, module: str) -> frozenset[str]:
-    """Every name that the text of *module*, and what it loads, reads as a field."""
-    found: set[str] = set()
+def _mentioned(files: Files, module: str, hooks: Collection[str]) -> dict[str, frozenset[str]]:
+    """By hook, every name that its text, and what that uses of *module* and its loads, may read.
+
+    A name that stands for several things in these files stands for all of them.
+    """
+    fields: dict[str, set[str]] = {}
+    uses: dict[str, set[str]] = {}
     for file in with_loaded(files, [module]):
         tree = parse(files[file])
-        for node in walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Attribute):
-                found.add(node.attr)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.add(node.value)  # `getattr(queue, "share")`, and what it may be made of
-    return frozenset(found)
+        for statement in tree.body if tree is not None else ():
+            for name in _bound(statement):
+                read, used = fields.setdefault(name, set()), uses.setdefault(name, set())
+                for node in walk(statement):
+                    if isinstance(node, ast.Attribute):
+                        read.add(node.attr)
+                    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                        read.add(node.value)  # `getattr(queue, "share")`, and what it is made of
+                        used.add(node.value)  # `load("@std/amounts.star", more = "plus")`
+                    elif isinstance(node, ast.Name):
+                        used.add(node.id)
+    found = {}
+    for hook in hooks:
+        reached, open_names = set[str](), [hook]
+        while open_names:
+            name = open_names.pop()
+            if name not in reached:
+                reached.add(name)
+                open_names.extend(uses.get(name, ()))
+        found[hook] = frozenset().union(*(fields.get(name, ()) for name in reached))
+    return found
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """The names of a file that *statement* gives a meaning, or may change what they stand for."""
+    if isinstance(statement, ast.FunctionDef):
+        yield statement.name
+        return
+    for node in walk(statement):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.keyword) and node.arg is not None:
+            yield node.arg

@@ -301,7 +301,7 @@ class Reclaims:
         """Every pod of the tree that may go, whatever the policy says; *pods* get them by uid."""
         now = self._time.monotonic()
         limits = hooks.tree.limits
-        sees_time = "running_seconds" in hooks.tree.mentioned
+        sees_time = hooks.tree.mentions("running_seconds")
         found: list[tuple[Pod, Contribution, float]] = []
         for uid, added in self._shares.contributions():
             if added.phase is not PodPhase.ALLOCATED or not added.is_preemptible:

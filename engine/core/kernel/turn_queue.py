@@ -278,14 +278,14 @@ class TurnQueue(ActiveQueue):
         group = self._groups.tried_in(queued.uid)
         if group is not None:
             return path, (group,), group
-        pod, mentioned = queued.pod, self._hooks.tree.mentioned
+        pod, tree = queued.pod, self._hooks.tree
         key = (
             # What it claims is its own, so that it may start where others of its kind may not.
             self._shares.claims(queued.uid),
             tuple(sorted(pod.requests.items())),
             preemptible,
-            pod.priority if "priority" in mentioned else 0,
-            int(pod.created_at) if "created_at" in mentioned else 0,
+            pod.priority if tree.mentions("priority") else 0,
+            int(pod.created_at) if tree.mentions("created_at") else 0,
         )
         return path, key, None
 

@@ -102,6 +102,28 @@ class Hold:
     whole_queue: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What one hook is given: of requests these fields, and of queues, whose vectors are apart."""
+
+    names: frozenset[str]
+    of_request: tuple[str, ...]
+    of_queue: tuple[str, ...]
+    vectors: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+    @classmethod
+    def by(cls, names: frozenset[str], attributes: Mapping[str, Any]) -> "_Shown":
+        """What a hook is given whose text mentions *names*."""
+        return cls(
+            names,
+            of_request=tuple(one.name for one in dataclasses.fields(Request) if one.name in names),
+            of_queue=tuple(name for name in QUEUE_FIELDS if name in names),
+            vectors=tuple(name for name in _VECTOR_NAMES if name in names),
+            attributes={name: value for name, value in attributes.items() if name in names},
+        )
+
+
 class TreeHooks:
     """The hooks of the policy that governs a bundle's tree of queues.
 
@@ -127,11 +149,9 @@ class TreeHooks:
         self._memo = memo
         self._classifier = classifier
         self._enabled = EnabledPolicy(tree.policy, tree.instance)
-        self._fields = [name for name in QUEUE_FIELDS if name in tree.mentioned]
-        self._request_fields = [
-            one.name for one in dataclasses.fields(Request) if one.name in tree.mentioned
-        ]
-        self._vectors = [name for name in _VECTOR_NAMES if name in tree.mentioned]
+        self._shown_to = {
+            hook: _Shown.by(names, tree.attributes) for hook, names in tree.mentioned.items()
+        }
 
     def has(self, hook: str) -> bool:
         """True if the policy has the hook."""
@@ -155,7 +175,7 @@ class TreeHooks:
 
     def passes_up_question(self, queue: QueueView) -> bytes:
         """What `passes_up` is given; equal texts have equal answers."""
-        return b'{"queue":' + self._shown(queue) + b"}"
+        return b'{"queue":' + self._shown("passes_up", queue) + b"}"
 
     def shares(self, questions: Sequence[bytes]) -> list[Vectors | PolicyFailure]:
         """The answers to *questions*, by the children's names: see `shares_question`."""
@@ -167,9 +187,9 @@ class TreeHooks:
         params = self.tree.hooks["shares"]
         parts = []
         if "parent" in params:
-            parts.append(b'"parent":' + self._shown(parent))
+            parts.append(b'"parent":' + self._shown("shares", parent))
         if "children" in params:
-            shown = b",".join(map(self._shown, children))
+            shown = b",".join(self._shown("shares", one) for one in children)
             parts.append(b'"children":[' + shown + b"]")
         return b"{" + b",".join(parts) + b"}"
 
@@ -196,26 +216,25 @@ class TreeHooks:
             below: The queues of that request, from its leaf up to the queue.
         """
         params = self.tree.hooks["turn_key"]
-        parts = [b'"queue":' + self._shown(path[0], path[1:])]
+        parts = [b'"queue":' + self._shown("turn_key", path[0], path[1:])]
         if head is not None and "head" in params:
-            parts.append(b'"head":' + self._request(head, below))
+            parts.append(b'"head":' + self._request("turn_key", head, below))
         if "total" in params:
             parts.append(b'"total":' + _encode(path[-1].share))
         return b"{" + b",".join(parts) + b"}"
 
     def turn_keys(self, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
         """The answers to *questions*."""
-        found = self._asked("turn_key", questions)
-        return [one if isinstance(one, PolicyFailure) else turn_sort_key(one) for one in found]
+        return self._keys("turn_key", questions)
 
     def admit(self, request: Request, path: Sequence[QueueView]) -> Hold | PolicyFailure | None:
         """What keeps *request* from being tried; *path* are its queues, the leaf first."""
         parts = []
         params = self.tree.hooks["admit"]
         if "request" in params:
-            parts.append(b'"request":' + self._request(request))
+            parts.append(b'"request":' + self._request("admit", request))
         if "path" in params:
-            shown = (self._shown(one, path[place + 1 :]) for place, one in enumerate(path))
+            shown = (self._shown("admit", one, path[place + 1 :]) for place, one in enumerate(path))
             parts.append(b'"path":[' + b",".join(shown) + b"]")
         question = b"{" + b",".join(parts) + b"}"
         answer = self._memo.single(self.tree.instance, "admit", b"null", question)
@@ -231,25 +250,25 @@ class TreeHooks:
 
         A queue is written once where the policy reads it in several ways.
         """
-        return self._side({"request": msgspec.Raw(self._request(request))}, path, branch)
+        return self._side({"request": msgspec.Raw(self._request("reclaim", request))}, path, branch)
 
     def victim_text(self, giver: Giver, path: Sequence[QueueView], *, branch: int) -> bytes:
         """Who gives, as `reclaim` sees it; see `taker_text`."""
         shown: dict[str, Any] = {
             name: getattr(giver, name)
             for name in ("priority", "preemptible", "running_seconds")
-            if name in self.tree.mentioned
+            if name in self._shown_to["reclaim"].names
         }
         shown["resources"] = dict(giver.resources)
         return self._side(shown, path, branch)
 
     def _side(self, shown: dict[str, Any], path: Sequence[QueueView], branch: int) -> bytes:
-        wanted = self.tree.mentioned
+        wanted = self._shown_to["reclaim"].names
         texts: dict[int, msgspec.Raw] = {}
 
         def text(place: int) -> msgspec.Raw:
             if place not in texts:
-                texts[place] = msgspec.Raw(self._shown(path[place], path[place + 1 :]))
+                texts[place] = msgspec.Raw(self._shown("reclaim", path[place], path[place + 1 :]))
             return texts[place]
 
         shown["queue"] = text(0)
@@ -282,20 +301,26 @@ class TreeHooks:
         params = self.tree.hooks["giver_key"]
         questions = []
         for path in queues:
-            parts = [b'"queue":' + self._shown(path[0], path[1:])]
+            parts = [b'"queue":' + self._shown("giver_key", path[0], path[1:])]
             if "taker" in params:
                 parts.append(b'"taker":' + taker)
             if "total" in params:
                 parts.append(b'"total":' + _encode(total))
-            question = b"{" + b",".join(parts) + b"}"
-            questions.append((self.tree.instance, "giver_key", b"null", question))
-        found = self._memo.singles(questions)
+            questions.append(b"{" + b",".join(parts) + b"}")
+        return self._keys("giver_key", questions)
+
+    def _keys(self, hook: str, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
+        instance = self.tree.instance
+        found = self._memo.singles([(instance, hook, b"null", one) for one in questions])
         return [one if isinstance(one, PolicyFailure) else turn_sort_key(one) for one in found]
 
-    def _request(self, request: Request, queues: Sequence[QueueView] | None = None) -> bytes:
-        shown: dict[str, Any] = {name: getattr(request, name) for name in self._request_fields}
-        if queues is not None and "queues" in self.tree.mentioned:
-            shown["queues"] = [msgspec.Raw(self._shown(one)) for one in queues]
+    def _request(
+        self, hook: str, request: Request, queues: Sequence[QueueView] | None = None
+    ) -> bytes:
+        wanted = self._shown_to[hook]
+        shown: dict[str, Any] = {name: getattr(request, name) for name in wanted.of_request}
+        if queues is not None and "queues" in wanted.names:
+            shown["queues"] = [msgspec.Raw(self._shown(hook, one)) for one in queues]
         return _encode({"$struct": shown})
 
     def _asked(self, hook: str, questions: Sequence[bytes]) -> list[Any]:
@@ -303,38 +328,37 @@ class TreeHooks:
         calls = [Call(self.tree.instance, hook, b"null", None, one) for one in questions]
         return [answers[0] for answers in self._memo.evaluate(calls)] if calls else []
 
-    def _shown(self, view: QueueView, above: Sequence[QueueView] = ()) -> bytes:
-        """A queue as hooks see it: a struct of those of its fields that are mentioned.
+    def _shown(self, hook: str, view: QueueView, above: Sequence[QueueView] = ()) -> bytes:
+        """A queue as *hook* sees it: a struct of those of its fields that are mentioned.
 
         *above* are the queues above it, which see none themselves.
         """
-        queue, sums = view.queue, view.sums
+        queue, sums, wanted = view.queue, view.sums, self._shown_to[hook]
         shown: dict[str, Any] = {
-            name: queue.attributes.get(name, default)
-            for name, default in self.tree.attributes.items()
-            if name in self.tree.mentioned
+            name: queue.attributes.get(name, default) for name, default in wanted.attributes.items()
         }
-        # The name always: what `shares` returns is by it.
-        shown["name"] = queue.name
-        for name in self._fields:
+        if hook == "shares":
+            shown["name"] = queue.name  # what it returns is by it
+        for name in wanted.of_queue:
             if name in _OF_QUEUE:
                 shown[name] = _OF_QUEUE[name](queue)
-        for name in self._vectors:
+        for name in wanted.vectors:
             shown[name] = sums.of(name)
         if view.claimed and "allocated" in shown:
             add(shown["allocated"], view.claimed, 1)
-        if "pods" in self._fields:
+        if "pods" in wanted.of_queue:
             shown["pods"] = sums.pod_count
-        if "up" in self._fields:
+        if "up" in wanted.of_queue:
             shown["up"] = view.up
-        if "share" in self._fields:
+        if "share" in wanted.of_queue:
             shown["share"] = view.share
-        if above and "above" in self._fields:
-            shown["above"] = [msgspec.Raw(self._shown(one)) for one in above]
+        if above and "above" in wanted.of_queue:
+            shown["above"] = [msgspec.Raw(self._shown(hook, one)) for one in above]
         return _encode({"$struct": shown})
 
 
 _OF_QUEUE: Final[Mapping[str, Callable[[Queue], Any]]] = {
+    "name": lambda queue: queue.name,
     "path": lambda queue: queue.path,
     "is_leaf": lambda queue: queue.is_leaf,
     "is_root": lambda queue: queue.path == ROOT,
