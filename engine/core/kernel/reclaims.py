@@ -230,11 +230,8 @@ class Reclaims:
                 return places()
 
             uids, own = [one.uid for one in going], [one.uid for one in taking]
-            plan = Plan()
-            for some in self._sets(candidates, pods, request, is_placed=fits(())):
-                plan = self._shares.plan(request, queue).plan(some, fits, uids, own)
-                if plan.victims or plan.failure is not None:
-                    break
+            sets = self._sets(candidates, pods, request, is_placed=fits(()))
+            plan = self._shares.plan(request, queue).plan(sets, fits, uids, own)
             if plan.victims and not fits(plan.victims):  # where it goes, with these gone
                 plan = Plan()
         del self._out[length:]  # nothing of it has happened

@@ -10,7 +10,7 @@ caller's to say.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from engine.core.scheduling.tree_hooks import Giver, QueueView, Request, TreeHooks
 from engine.core.scheduling.tree_shares import TreeShares
@@ -22,7 +22,7 @@ from engine.policy.evaluator import PolicyFailure
 
 # Victims of one request. It gives up beyond them: that would be a storm.
 _MOST_VICTIMS: Final = 256
-# Queues that are asked about in one round trip.
+# Queues, or kinds of candidates, that are asked about in one round trip.
 _CHUNK: Final = 16
 
 Fits = Callable[[Sequence["Candidate"]], bool]
@@ -44,6 +44,10 @@ class Candidate:
     queue: str
     giver: Giver
     order: tuple[Any, ...] = ()
+
+
+_Kind: TypeAlias = tuple[str, Giver]
+"""The queue of a candidate, and what hooks see of it: to them those of a kind are the same."""
 
 
 @dataclass(slots=True)
@@ -92,28 +96,53 @@ class Reclaim:
 
     def plan(
         self,
-        candidates: Iterable[Candidate],
+        sets: Iterable[Sequence[Candidate]],
         fits: Fits,
         going: Iterable[str] = (),
         own: Iterable[str] = (),
     ) -> Plan:
-        """The victims among *candidates*; none if they would not do, or if none are needed.
+        """The victims among the first of *sets* that would do; none if none would, or are needed.
 
         *going* are the uids of pods that are on their way out, and *own* those of the request: what
         they claim is for it.
         """
-        for one in sorted(candidates, key=lambda one: one.order):
-            self._left.setdefault(one.queue, []).append(one)
+        plan = Plan()
         with self._sums.trial(), self._shares.trial():
             for uid in going:
                 self._sums.suppose(uid, None)
             self._sums.disclaim(own)
             self._shares.pass_up(self._hooks, self._sums)
-            plan = self._taken(fits)
-            if plan.victims:
-                self._spare(plan, fits)
+            may_go_first: dict[_Kind, bool] = {}
+            for candidates in sets:
+                if not self._may_begin(candidates, may_go_first):
+                    continue
+                self._left, self._most = {}, 0
+                for one in sorted(candidates, key=lambda one: one.order):
+                    self._left.setdefault(one.queue, []).append(one)
+                plan = self._taken(fits)
+                if plan.victims:
+                    self._spare(plan, fits)
+                if plan.victims or self._failure is not None:
+                    break
         plan.failure = self._failure
         return plan
+
+    def _may_begin(self, candidates: Sequence[Candidate], known: dict[_Kind, bool]) -> bool:
+        """True if one of *candidates* may go while all others stay: else none ever goes.
+
+        *known* has the kinds that were asked about, and gets those that are now.
+        """
+        kinds = {(one.queue, one.giver): one for one in candidates}
+        if any(known.get(kind) for kind in kinds):
+            return True
+        unknown = [one for kind, one in kinds.items() if kind not in known]
+        for first in range(0, len(unknown), _CHUNK):
+            some = unknown[first : first + _CHUNK]
+            for one, answer in zip(some, self._asked(some), strict=True):
+                known[one.queue, one.giver] = answer is not None
+            if any(known[one.queue, one.giver] for one in some):
+                return True
+        return False
 
     def _taken(self, fits: Fits) -> Plan:
         plan, stage, look_at = Plan(), 0, 0
@@ -131,6 +160,8 @@ class Reclaim:
                 # What is there may do, if it was not looked at last.
                 if len(plan.victims) < look_at and self._may_start() and fits(plan.victims):
                     return plan
+                for one in plan.victims:
+                    self._come_back(one)
                 return Plan()
             candidate, at = found
             self._left[candidate.queue].remove(candidate)
@@ -235,7 +266,7 @@ class Reclaim:
 
     def _asked(self, candidates: Sequence[Candidate]) -> list[int | None]:
         """The stage of each, or None where it may not be taken."""
-        questions = []
+        questions, takers = [], dict[str, bytes]()
         for one in candidates:
             common = self._common(one.queue)
             line = [queue.path for queue in self._sums.tree.above(one.queue)]
@@ -243,7 +274,9 @@ class Reclaim:
             victim = self._hooks.victim_text(
                 one.giver, self._views(line), branch=below or len(line)
             )
-            questions.append(self._hooks.reclaim_question(self._taker(common), victim, self._total))
+            if common not in takers:
+                takers[common] = self._taker(common)
+            questions.append(self._hooks.reclaim_question(takers[common], victim, self._total))
         found = []
         for answer in self._hooks.stages(questions):
             if isinstance(answer, PolicyFailure):

@@ -183,7 +183,7 @@ def victims_for(
 
     request = Request.of_pod(taker.amounts)
     plan = Reclaim(hooks, sums, shares, total, request=request, leaf=taker.queue).plan(
-        candidates, fits
+        [candidates], fits
     )
     return tuple(placed[one.uids[0]] for one in plan.victims)
 

@@ -52,6 +52,6 @@ def victims(
         return fits([running[one.uids[0]] for one in gone])
 
     reclaim = Reclaim(hooks, sums, shares, total, request=request, leaf=leaf)
-    plan = reclaim.plan(candidates, has_nodes)
+    plan = reclaim.plan([candidates], has_nodes)
     assert plan.failure is None, plan.failure
     return sorted(running[one.uids[0]].name for one in plan.victims)
