@@ -21,7 +21,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fast check test test-long test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-queues bench-reload bench-rollout bench-upstream chaos fuzz fuzz-parity fuzz-shares simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
+.PHONY: help setup demo fast check test test-long test-versions lint bench bench-core bench-fgd bench-large bench-live bench-openb bench-queues bench-reload bench-rollout bench-trees bench-upstream chaos fuzz fuzz-parity fuzz-shares simulate-faults simulate-planted mutants controlplane openapi oracle chromium wheels lock docs monitoring chart site site-release image image-digests release version clean
 
 ##@ Start
 
@@ -112,6 +112,9 @@ bench-rollout: setup controlplane ## edits, good and bad, rolled out under load:
 
 bench-queues: setup ## a day of four tenants by the rules of several packs: who got what it deserved
 	$(BIN)/python -m devkit.benchmarks.bench_queues $(ARGS)
+
+bench-trees: setup controlplane ## what trees of queues cost: turns, a start with 10,000 queues, Kueue's own test
+	$(BIN)/python -m devkit.benchmarks.bench_trees $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m devkit.benchmarks.bench_core $(ARGS)

@@ -59,7 +59,6 @@ GROUPS: Final = (
         "hostile",
     ),
 )
-_QUEUES: Final = 1_000
 _COLUMNS: Final = (
     "scenario",
     "nodes",
@@ -90,6 +89,17 @@ _KERNEL_COLUMNS: Final = (
     "p99 ms",
     "CPU/pod ms",
     "others %",
+)
+_QUEUE_COLUMNS: Final = (
+    "who goes next",
+    "pods",
+    "pods/s",
+    "CPU/pod ms",
+    "keys/pod",
+    "shares/pod",
+    "quotas/pod",
+    "wakes/pod",
+    "in vain/pod",
 )
 _HOSTILE_COLUMNS: Final = (
     "cluster",
@@ -220,6 +230,21 @@ def print_kernel(rows: Sequence[Mapping[str, Any]]) -> None:
     report.print_table("Kernel: groups, all or nothing, and claims", _KERNEL_COLUMNS, cells)
 
 
+def print_queues(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table of what the policy of a tree of queues is asked, for each pod that is placed."""
+    cells = [
+        [
+            row["title"],
+            f"{row['pods']}",
+            f"{row['pods_per_second']:.0f}",
+            f"{row['cpu_ms']:.2f}",
+            *(f"{row[key]:.2f}" for key in ("keys", "shares", "admits", "wakes", "in_vain")),
+        ]
+        for row in rows
+    ]
+    report.print_table("Queues: what is asked for each pod", _QUEUE_COLUMNS, cells)
+
+
 def print_hostile(rows: Sequence[Mapping[str, Any]]) -> None:
     """The table of clusters that are hard on a scheduler."""
     cells = [
@@ -316,6 +341,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
 @click.option("--gangs", default=1000, show_default=True, help="Groups of 3 pods.")
 @click.option("--members", default=500, show_default=True, help="Pods of the large group.")
+@click.option("--queues", default=1000, show_default=True, help="Queues that have pods.")
 @click.option("--rounds", default=200, show_default=True, help="Rounds of hostile clusters.")
 @click.option("--large-pods", default=10, show_default=True, help="Pods of each large shape.")
 @click.option(
@@ -343,6 +369,7 @@ def main(
     adversarial_pods: int,
     gangs: int,
     members: int,
+    queues: int,
     rounds: int,
     large_pods: int,
     repeat: int,
@@ -382,7 +409,7 @@ def main(
     rows = [median_row(runs) for runs in runs_of]
     by_kernel = of_groups(nodes, gangs, members) if "gangs" in chosen else []
     by_kernel += of_claims(nodes, pods) if "claims" in chosen else []
-    by_kernel += of_queues(nodes, pods, _QUEUES) if "queues" in chosen else []
+    by_kernel += of_queues(nodes, pods, queues) if "queues" in chosen else []
     kernel_rows = [_run_decisions(one, repeat, reporter, profile) for one in by_kernel]
     hostile_rows = []
     for hard in hostile.SCENARIOS if "hostile" in chosen else ():
@@ -412,6 +439,8 @@ def main(
             print_rows(rows)
         if kernel_rows:
             print_kernel(kernel_rows)
+        if of_trees := [row for row in kernel_rows if row["scenario"].startswith("queues-")]:
+            print_queues(of_trees)
         if hostile_rows:
             print_hostile(hostile_rows)
         if costly_rows:

@@ -72,8 +72,9 @@ async def run(
                     starts = []
                     for number in range(repeat):
                         reporter.step("starting", number, repeat)
+                        subject, pod = large.Quiet(profile=profile), large.first_pod(number)
                         starts.append(
-                            await large.measure_start(wire, plane, directory, number, profile)
+                            await large.measure_start(wire, plane, directory, subject, pod)
                         )
                     rows.append({"group": "start", "server": server, **_of_starts(starts)})
                 if "reload" in groups:

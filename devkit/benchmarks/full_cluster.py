@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from devkit.benchmarks import holdings, objects
+from devkit.benchmarks import holdings, objects, trees
 from devkit.benchmarks.holdings import HOLDINGS
 from devkit.benchmarks.load import create_all
 from devkit.benchmarks.objects import NAMESPACE, Manifest
@@ -42,7 +42,7 @@ Progress = Callable[[str, int, int], None]
 def namespaces() -> Iterator[Manifest]:
     """The namespaces of everything below."""
     for name in (NAMESPACE, *(f"team-{n}" for n in range(_NAMESPACES))):
-        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        yield objects.namespace(name)
 
 
 def placed_pod(number: int, nodes: int) -> Manifest:
@@ -188,10 +188,13 @@ def _running(app: str, image: str, address: str) -> Manifest:
     }
 
 
-async def fill(wire: Wire, nodes: int, pods: int, holds: str, progress: Progress) -> None:
+async def fill(
+    wire: Wire, nodes: int, pods: int, holds: str, progress: Progress, queues: int = 0
+) -> None:
     """Create the cluster through the API, pods and then their status.
 
-    *holds* names one of `HOLDINGS`: what each pod has besides its capacity.
+    *holds* names one of `HOLDINGS`: what each pod has besides its capacity. Pods are in *queues*
+    queues of `trees`, or in none.
     """
     holding = HOLDINGS[holds]
     await create_all(wire, namespaces())
@@ -202,6 +205,8 @@ async def fill(wire: Wire, nodes: int, pods: int, holds: str, progress: Progress
     )
     await create_all(wire, holding.before(nodes))
     placed = [placed_pod(number, nodes) for number in range(pods)]
+    for number, pod in enumerate(placed if queues else ()):
+        trees.put_in_queue(pod, number, queues)
     held = [one for n, pod in enumerate(placed) for one in holding.placed(pod, n, nodes)]
     progress("creating what they hold", 0, len(held))
     await holdings.create(wire, held)

@@ -8,30 +8,41 @@ one after the other, and all let through or all put back.
 import gc
 import os
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from devkit.benchmarks import objects
+from devkit.benchmarks import objects, trees
 from devkit.benchmarks.load import percentile
 from devkit.benchmarks.measure import Machine
 from devkit.benchmarks.objects import Manifest
 from devkit.benchmarks.processes import usage_of
 from engine.core.caching.cache import Cache
-from engine.core.kernel.events import PODS, LeadershipAcquired, ObjectChanged, RevisionSwitched
+from engine.core.kernel.events import (
+    PODS,
+    Bound,
+    LeadershipAcquired,
+    ObjectChanged,
+    RevisionSwitched,
+)
 from engine.core.kernel.instructions import Bind
 from engine.core.kernel.kernel import Kernel, decided
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
+from engine.core.scheduling.placement import Placement
 from engine.core.scheduling.plugins.registry import make_plugins
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.io.informers import OTHER_OBJECTS
 from engine.lib import garbage
 from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import Call
+from engine.policy.metered import Evaluations, MeteredEvaluator
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.telemetry.metrics import Metrics
 
@@ -55,6 +66,7 @@ class Decisions:
 
     `classes` are how many decisions at the beginning are the first of their class: they are in the
     throughput, and in no percentile. `are_waiting`: all pods are there before the first decision.
+    `pods_end`: when none may start, the pod that was placed first ends.
     """
 
     name: str
@@ -66,6 +78,7 @@ class Decisions:
     others: Callable[[], Iterable[Manifest]] = tuple
     classes: int = 0
     are_waiting: bool = False
+    pods_end: bool = False
     configuration: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -74,7 +87,10 @@ class Result:
     """Figures of one run: milliseconds of decisions, one a group, and of CPU a pod.
 
     `failed` are the pods that found no node. `first_ms` is the first decision of all, which
-    evaluates everything.
+    evaluates everything. Of a tree of queues, per pod that was placed: how often its policy was
+    asked for keys (`keys`), shares and what is passed up (`shares`), and quotas (`admits`), what
+    was answered from memory left out; how many requests were asked about again because something
+    became free (`wakes`), and how many of these in vain.
     """
 
     scenario: str
@@ -89,6 +105,11 @@ class Result:
     pods_per_second: float
     cpu_ms: float
     others_share: float
+    keys: float
+    shares: float
+    admits: float
+    wakes: float
+    in_vain: float
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, rounded to what is meaningful."""
@@ -154,45 +175,52 @@ def of_claims(nodes: int, pods: int) -> list[Decisions]:
     ]
 
 
-_TEAM: Final = "team"
-
-
 def of_queues(nodes: int, pods: int, queues: int) -> list[Decisions]:
-    """*pods* pods of so many *queues* in three levels, which take turns, and the same without them.
+    """*pods* pods of so many *queues* in three levels, by each of the rules of `trees`.
 
-    All wait at first: whose turn it is decides among all queues.
+    All wait at first: whose turn it is decides among all queues. Where pods end, the one that was
+    placed first does when no other may start.
     """
-    width = max(2, round(queues ** (1 / 3)))
-
-    def path(number: int) -> str:
-        return f"t{number // width // width % width}.m{number // width % width}.l{number % width}"
-
-    def pod(number: int) -> Manifest:
-        return objects.pod(f"pod-{number:06d}", labels={_TEAM: path(number * 7919 % queues)})
-
-    leaves = sorted({path(number).replace(".", "/") for number in range(queues)})
-    lines = ["apiVersion: starsched.dev/v1", "kind: QueueTree", "policy: drf", "queues:"]
-    tree = "\n".join([*lines, *(f"  {leaf}: {{}}" for leaf in leaves), ""])
-    title = f"pods of {len(leaves):,} queues"
     return [
         Decisions(
-            "queues", title, nodes, pods, 1, pod, are_waiting=True,
-            configuration={"tree.yaml": tree},
-        ),
-        Decisions("no-queues", "the same without a tree", nodes, pods, 1, pod, are_waiting=True),
+            f"queues-{name}", rules.title, nodes, pods, 1, partial(trees.pod, queues=queues),
+            are_waiting=True, pods_end=rules.pods_end, configuration=trees.files_of(rules, queues),
+        )
+        for name, rules in trees.RULES.items()
+        if rules.policy or not rules.pods_end  # without a tree nothing waits for an end
     ]  # fmt: skip
 
 
+class Asked:
+    """Counts what the policy of a tree is asked, by hook."""
+
+    def __init__(self) -> None:
+        self.by_hook: Counter[str] = Counter()
+        self.evaluations = Evaluations()
+        self.evaluations.on_round_trip = self._note
+
+    def _note(self, seconds: float, calls: Sequence[Call]) -> None:
+        self.by_hook.update(call.hook for call in calls)
+
+
 @contextmanager
-def kernel_on(nodes: int, configuration: Mapping[str, str] | None = None) -> Iterator[Kernel]:
-    """A kernel that leads on *nodes* nodes, by the shipped policies in a sandbox of their own."""
+def kernel_on(
+    nodes: int,
+    configuration: Mapping[str, str] | None = None,
+    evaluations: Evaluations | None = None,
+) -> Iterator[Kernel]:
+    """A kernel that leads on *nodes* nodes, by the shipped policies in a sandbox of their own.
+
+    What the sandbox is asked is counted in *evaluations*.
+    """
     bundle = build_bundle(configuration or {}, None)
     cache = Cache()
     for number in range(nodes):
         cache.add_node(Node.from_raw(msgspec.json.encode(objects.node(number))))
-    evaluator = SandboxEvaluator(bundle.program)
+    sandbox = SandboxEvaluator(bundle.program)
+    evaluator = MeteredEvaluator(sandbox, bundle, evaluations or Evaluations())
     try:
-        evaluator.wait_until_ready()
+        sandbox.wait_until_ready()
         plugins = make_plugins(cache.objects)
         kernel = Kernel(cache, plugins, metrics=Metrics(CollectorRegistry()))
         kernel.handle(RevisionSwitched(Scheduler(bundle, evaluator, plugins=plugins)), 0.0)
@@ -231,19 +259,22 @@ def run_decisions(
 ) -> Result:
     """Make all decisions and measure them; *around* is entered around them."""
     pods = [read_pod(scenario.make_pod(n), n) for n in range(scenario.groups * scenario.size)]
-    with kernel_on(scenario.nodes, scenario.configuration) as kernel:
+    asked = Asked()
+    with kernel_on(scenario.nodes, scenario.configuration, asked.evaluations) as kernel:
         for manifest in scenario.others():
             plural, record = read(manifest)
             kernel.handle(ObjectChanged(plural, None, record), 0.0)
         with collecting_as_deciding(), around():
-            return _decide(scenario, kernel, pods)
+            return _decide(scenario, kernel, pods, asked)
 
 
-def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod]) -> Result:
+def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod], asked: Asked) -> Result:
     me, machine = os.getpid(), Machine()
     cpu = usage_of(me).cpu_seconds
     seconds = []
     placed = 0
+    began = time.perf_counter()
+    running = deque[Placement]()
     for pod in pods if scenario.are_waiting else ():
         kernel.handle(ObjectChanged(PODS, None, pod), 0.0)
     # A group comes and is decided before the next one.
@@ -251,11 +282,19 @@ def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod]) -> Result:
         for pod in () if scenario.are_waiting else pods[first : first + scenario.size]:
             kernel.handle(ObjectChanged(PODS, None, pod), 0.0)
         started = time.perf_counter()
-        done = decided(kernel.decide(0.0))
+        now = started - began  # shares are computed every so often
+        bound = _bound(kernel, now)
+        while scenario.pods_end and not bound and (running or kernel.queue.has_poppable):
+            if not kernel.queue.has_poppable:
+                _end(kernel, running.popleft(), now)
+            bound = _bound(kernel, now)
         seconds.append(time.perf_counter() - started)
-        placed += sum(isinstance(one, Bind) for one in done)
+        placed += len(bound)
+        running.extend(bound if scenario.pods_end else ())
     cpu = usage_of(me).cpu_seconds - cpu
     ascending = sorted(seconds[scenario.classes :] or seconds)
+    per_pod = 1 / max(1, placed)
+    hooks = asked.by_hook
     return Result(
         scenario.name,
         scenario.title,
@@ -269,4 +308,26 @@ def _decide(scenario: Decisions, kernel: Kernel, pods: Sequence[Pod]) -> Result:
         pods_per_second=placed / sum(seconds),
         cpu_ms=1000 * cpu / len(pods),
         others_share=machine.others_share(cpu),
+        keys=hooks["turn_key"] * per_pod,
+        shares=(hooks["shares"] + hooks["passes_up"]) * per_pod,
+        admits=hooks["admit"] * per_pod,
+        wakes=kernel.turns.woken * per_pod,
+        in_vain=kernel.turns.woken_in_vain * per_pod,
     )
+
+
+def _bound(kernel: Kernel, now: float) -> list[Placement]:
+    """Decide once: what is bound by that."""
+    return [one.placement for one in decided(kernel.decide(now)) if isinstance(one, Bind)]
+
+
+def _end(kernel: Kernel, placement: Placement, now: float) -> None:
+    """The pod was bound, ran, and is gone."""
+    pod = placement.pod
+    there = pod.with_node(placement.node)
+    for event in (
+        Bound(placement),
+        ObjectChanged(PODS, pod, there),
+        ObjectChanged(PODS, there, None),
+    ):
+        kernel.handle(event, now)

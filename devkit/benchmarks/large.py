@@ -9,7 +9,6 @@ import itertools
 import json
 import re
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -46,22 +45,16 @@ _PAUSES: Final = re.compile(r'^starsched_decision_pause_seconds_bucket\{le="([^"
 
 
 class Quiet(Starsched):
-    """Ours, with policies from the ConfigMap, started without waiting for it."""
+    """Ours, with policies from the ConfigMap if not from elsewhere, started without waiting."""
 
-    def __init__(self, *, profile: Path | None = None) -> None:
-        super().__init__(SOURCE, profile=profile)
+    def __init__(self, policies: str | None = SOURCE, *, profile: Path | None = None) -> None:
+        super().__init__(policies, profile=profile)
 
     def log_lines(self) -> Iterator[dict[str, Any]]:
         """What it has logged."""
         for line in self._log_path.read_text("utf-8", "replace").splitlines():
             if line.startswith("{"):
                 yield json.loads(line)
-
-    def read(self, page: str) -> bytes:
-        """A page of its HTTP endpoints."""
-        with urllib.request.urlopen(f"{self.url}/{page}", timeout=10) as answer:
-            content: bytes = answer.read()
-            return content
 
 
 async def write_policy(wire: Wire, number: int, *, is_new: bool = False) -> None:
@@ -105,14 +98,17 @@ class Start:
         return {name: round(getattr(self, name), 2) for name in self.__slots__}
 
 
+def first_pod(number: int) -> Manifest:
+    """A pod that waits for the start with *number*."""
+    return objects.pod(f"first-{number:03d}-{time.time_ns()}")
+
+
 async def measure_start(
-    wire: Wire, plane: Plane, directory: Path, number: int, profile: Path | None = None
+    wire: Wire, plane: Plane, directory: Path, subject: Quiet, pod: Manifest
 ) -> Start:
-    """Start the scheduler with one pod waiting, and stop it again."""
+    """Start *subject* with *pod* waiting, and stop it again."""
     alone = await _list_alone(wire, plane)
-    pod = objects.pod(f"first-{number:03d}-{time.time_ns()}")
     await create_all(wire, [pod])
-    subject = Quiet(profile=profile)
     async with BindingWatch(wire) as watch:
         servers = _cpu_of(plane)
         started, wall = time.monotonic(), time.time()

@@ -28,6 +28,11 @@ _IMAGES: Final = (
 )
 
 
+def namespace(name: str = NAMESPACE) -> Manifest:
+    """The namespace of that name."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 def node(
     number: int,
     *,

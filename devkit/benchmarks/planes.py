@@ -67,15 +67,22 @@ class _EmbeddedPlane:
 
 @contextlib.asynccontextmanager
 async def filled_plane(
-    server: str, nodes: int, pods: int, progress: full_cluster.Progress, holds: str = "nothing"
+    server: str,
+    nodes: int,
+    pods: int,
+    progress: full_cluster.Progress,
+    holds: str = "nothing",
+    queues: int = 0,
 ) -> AsyncIterator[Plane]:
     """The server named *server* with a cluster in use, until the end of the block.
+
+    What is in it, *holds* and *queues* included, is `full_cluster.fill`'s.
 
     Raises `WireError` if it does not start.
     """
     async with _plane(server) as plane:
         async with Wire(plane.endpoint()) as wire:
-            await full_cluster.fill(wire, nodes, pods, holds, progress)
+            await full_cluster.fill(wire, nodes, pods, holds, progress, queues)
         yield plane
 
 

@@ -38,6 +38,13 @@ def usage_of(pid: int) -> Usage:
     return Usage(cpu, peak, count)
 
 
+def own_cpu_seconds(pid: int) -> float:
+    """CPU seconds of *pid* alone, its children left out; zero if it is gone."""
+    with contextlib.suppress(OSError):
+        return sum(int(ticks) for ticks in _stat(pid)[11:13]) / _TICKS  # utime stime
+    return 0.0
+
+
 def machine_busy_seconds() -> float:
     """CPU seconds used by all processes since boot, and by other guests of the host (steal)."""
     fields = (_PROC / "stat").read_text("ascii").split("\n", 1)[0].split()[1:]

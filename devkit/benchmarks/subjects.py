@@ -245,6 +245,12 @@ class Starsched(Subject):
         """Where it serves health, metrics and the policies in force."""
         return f"http://127.0.0.1:{self._port}"
 
+    def read(self, page: str) -> bytes:
+        """A page of its HTTP endpoints."""
+        with urllib.request.urlopen(f"{self.url}/{page}", timeout=10) as answer:
+            content: bytes = answer.read()
+            return content
+
 
 class Ceiling(Subject):
     """Binds round robin without deciding anything: what the API server allows at most."""

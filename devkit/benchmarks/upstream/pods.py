@@ -29,11 +29,13 @@ class BoundPods:
     Attributes:
         now: Those that are there, by namespace and name, with their labels.
         on_bound: Called with namespace, name and labels of each, at once.
+        on_gone: Called with namespace and name of each that is deleted.
     """
 
     wire: Wire
     now: dict[str, dict[str, Labels]] = field(default_factory=dict)
     on_bound: list[Callable[[str, str, Labels], None]] = field(default_factory=list)
+    on_gone: list[Callable[[str, str], None]] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "BoundPods":
@@ -65,6 +67,8 @@ class BoundPods:
             about = event.object.metadata
             if event.type == "DELETED":
                 self.now.get(about.namespace, {}).pop(about.name, None)
+                for gone in self.on_gone:
+                    gone(about.namespace, about.name)
             elif event.type == "ADDED":
                 self.now.setdefault(about.namespace, {})[about.name] = about.labels
                 for call in self.on_bound:

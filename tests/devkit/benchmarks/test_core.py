@@ -112,6 +112,21 @@ def test_pods_with_claims_for_devices_are_placed_until_no_device_is_left() -> No
     assert [row["failed"] > 0 for row in json.loads(result.stdout)["kernel"]] == [True, False]
 
 
+def test_what_the_policy_of_a_tree_is_asked_is_counted_for_each_pod() -> None:
+    arguments = ["--groups", "queues", "--nodes", "10", "--pods", "60", "--queues", "8"]
+    result = CliRunner().invoke(bench_core.main, [*arguments, "--repeat", "1", "--output", "json"])
+    assert result.exit_code == 0, result.output
+    rows = {row["scenario"]: row for row in json.loads(result.stdout)["kernel"]}
+    assert {row["failed"] for row in rows.values()} == {0}
+    alone, quota = rows.pop("queues-none"), rows["queues-quota"]
+    assert (alone["keys"], alone["shares"], alone["admits"]) == (0, 0, 0)
+    assert all(row["keys"] > 1 for row in rows.values())
+    assert [name for name, row in rows.items() if row["shares"]] == ["queues-proportion"]
+    assert quota["admits"] > 0
+    assert quota["wakes"] > 0
+    assert quota["wakes"] >= quota["in_vain"]
+
+
 @pytest.mark.long("runs seven scenarios")
 @pytest.mark.timeout(300)
 def test_no_ordinary_pod_waits_for_a_hostile_cluster() -> None:
