@@ -269,8 +269,9 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, ast.FunctionDef):
         yield statement.name
         return
-    for node in walk(statement):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.keyword) and node.arg is not None:
-            yield node.arg
+    for part in statement.targets if isinstance(statement, ast.Assign) else [statement]:
+        for node in walk(part):
+            if isinstance(node, ast.Name):
+                yield node.id
+            elif isinstance(node, ast.keyword) and node.arg is not None:
+                yield node.arg
