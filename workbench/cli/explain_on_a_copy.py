@@ -16,7 +16,7 @@ from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.files.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
-from engine.surfaces.live.answers import PodAnswer, PreemptionAnswer, Victim
+from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.explanation import Subject, explain
 from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.turn import Turn, with_holders
@@ -59,7 +59,7 @@ def explain_on_a_copy(
     placed = (one for info in snapshot.infos if info is not None for one in info.pods.values())
     others = [one for one in pending if one.uid != pod.uid]
     PodGroups(world.cache).use(scheduler, lambda: (*placed, *others, pod))
-    turn, still, standing = None, None, None
+    turn, case = None, None
     if scheduler.tree is not None:
         waiting = sorted((*(one for one in others if not one.node_name), pod), key=_arrival)
         still = StillKernel(bundle, evaluator, world.cache, waiting, queue_objects)
@@ -67,6 +67,7 @@ def explain_on_a_copy(
         if standing is not None:
             turn = with_holders(Turn(scheduler.tree.tree.policy, standing.queue, standing),
                                 still.kernel.shares)  # fmt: skip
+        case = still.kernel.reclaims.case_of(pod)
     subject = Subject(
         scheduler=scheduler,
         rules=Rules(bundle, Hints.of(bundle, world.cache)),
@@ -78,18 +79,13 @@ def explain_on_a_copy(
         placed_on=placed_on,
         asked=asked,
         unknown_facts=unknown_facts,
+        reclaim=case,
     )
     answer = explain(subject)
-    if still is None or standing is None:
+    if answer.preemption is None or not answer.preemption.rule:
         return answer
-    taken = still.taken_for(standing)
-    world.snapshot = world.cache.snapshot()
-    if answer.outcome != "held" or taken is None:
-        return answer
-    victims = tuple(Victim(one.key, one.priority) for one in taken.victims)
-    would = PreemptionAnswer(outcome="would_evict", node=taken.node, victims=victims)
-    note = "queues give back what is beyond their own, once its pods have run for `minRuntime`"
-    return msgspec.structs.replace(answer, preemption=would, notes=(*answer.notes, note))
+    note = "when pods on nodes started is not known here: all count as older than `minRuntime`"
+    return msgspec.structs.replace(answer, notes=(*answer.notes, note))
 
 
 def _arrival(pod: Pod) -> str:

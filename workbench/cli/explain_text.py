@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
-from engine.surfaces.live.answers import NodeGroup, NodeVerdicts, PodAnswer
+from engine.surfaces.live.answers import NodeGroup, NodeVerdicts, PodAnswer, PreemptionAnswer
 from workbench.cli.table import Column, numbers, print_table
 from workbench.cli.turn_text import print_turn
 
@@ -169,14 +169,30 @@ def _node(console: Console, asked: NodeVerdicts) -> None:
         say(console, f"  {policy}: {escape(', '.join(reasons))}")
 
 
+def _preemption(console: Console, preemption: PreemptionAnswer) -> None:
+    """Whom it would evict; of queues that give back also why not, and the rule."""
+    what, rule = "[bold]Preemption[/bold]", ""
+    if preemption.rule:
+        what, rule = "[bold]Reclaim[/bold]", f" ({escape(preemption.rule)})"
+    if preemption.victims:
+        victims = escape(
+            ", ".join(
+                f"{one.pod} of queue `{one.queue}`" if one.queue else one.pod
+                for one in preemption.victims
+            )
+        )
+        where = escape(preemption.node)
+        when = f", in {preemption.in_seconds:,} s," if preemption.in_seconds else ""
+        say(console, f"{what} would{when} evict {victims} on {where}{rule}")
+    for one in preemption.why_not if preemption.rule else ():
+        say(console, f"  {escape(one.reason)}{'' if preemption.victims else rule}")
+
+
 def _help(console: Console, result: PodAnswer) -> None:
     if result.outcome in ("placed", "bound"):
         return
-    preemption = result.preemption
-    if preemption is not None and preemption.victims:
-        victims = escape(", ".join(victim.pod for victim in preemption.victims))
-        where = escape(preemption.node)
-        say(console, f"[bold]Preemption[/bold] would evict {victims} on {where}")
+    if result.preemption is not None:
+        _preemption(console, result.preemption)
     if result.remedies:
         say(console, "[bold]What would help[/bold]")
     for remedy in result.remedies:

@@ -7,7 +7,7 @@ them is
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from engine.core.queueing.places import Gate
@@ -81,6 +81,11 @@ class Preemptions:
     def is_evicted(self, uid: str) -> bool:
         """True if the pod of *uid* is evicted for a preemptor that is not free yet."""
         return uid in self._evicted
+
+    @property
+    def evicted(self) -> Collection[str]:
+        """The uids of which `is_evicted` is true."""
+        return self._evicted.keys()
 
     def gate(self, uid: str, nominated_node: str | None) -> Gate | None:
         """What keeps the pod of *uid* from being tried, or None."""

@@ -25,13 +25,14 @@ from engine.core.kernel.instructions import (
 )
 from engine.core.kernel.queue_sources import NAMESPACES, QueueSources
 from engine.core.kernel.shared import Shared
+from engine.core.kernel.victim_search import Holdings
 from engine.core.model.event_kinds import KINDS
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
+from engine.core.model.pod_group import DisruptionUnit
 from engine.core.queueing.nominator import Nominator
-from engine.core.scheduling.reclaim import Reclaim
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.core.scheduling.tree_hooks import QueueView, Request, TreeHooks
+from engine.core.scheduling.tree_hooks import QueueView, TreeHooks
 from engine.core.scheduling.tree_shares import Standing, TreeShares
 from engine.core.sharing.amounts import Amounts, add, offered
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
@@ -287,19 +288,22 @@ class QueueShares:
         """True if other pods were evicted for the one of *uid*, which waits."""
         return self._nominator.node_of(uid) is not None
 
-    def contributions(self) -> Iterator[tuple[str, Contribution]]:
-        """What each pod of a queue adds, by uid."""
-        return self._sums.contributions()
-
-    def allocated_at(self, uid: str) -> float:
-        """When the pod was first seen on a node (monotonic seconds)."""
-        return self._allocated_at.get(uid, self._time.monotonic())
-
-    def plan(self, request: Request, queue: str) -> Reclaim:
-        """What plans who gives back for a request of *queue*."""
-        assert self.hooks is not None, "asked only of a tree"
-        return Reclaim(
-            self.hooks, self._sums, self._shares, self._total, request=request, leaf=queue
+    def holdings(
+        self,
+        *,
+        evicted: Collection[str],
+        took_at: Mapping[tuple[str, str], float],
+        units: Sequence[DisruptionUnit],
+    ) -> Holdings:
+        """What queues have, with what else protects it."""
+        return Holdings(
+            sums=self._sums,
+            shares=self._shares,
+            total=self._total,
+            allocated_at=self._allocated_at,
+            evicted=evicted,
+            took_at=took_at,
+            units=units,
         )
 
     def taken(self, path: str, resource: str) -> int:

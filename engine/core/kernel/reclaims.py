@@ -1,14 +1,15 @@
 """Has pods of queues that borrow evicted, so that a request which has no room may start.
 
-Owns what the runtime demands of any policy: which pods are candidates at all, how many go in a
-minute, and that no queue takes back at once from the one it has just given to. Which of them go is
-`scheduling.reclaim`'s, with the policy's hooks; evicting them is that of any preemption.
+Owns when victims are looked for, how many go in a minute, and what is remembered of it. Which pods
+are candidates is `victim_search`'s, and which of them go `scheduling.reclaim`'s, with the policy's
+hooks; evicting them is that of any preemption.
 
 The room is claimed from then on: the taker is nominated, and counts in its queues as if it had it.
 """
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,26 +18,26 @@ from engine.core.kernel.pod_groups import GroupKey, PodGroups
 from engine.core.kernel.preemptions import Preemptions
 from engine.core.kernel.queue_shares import QueueShares
 from engine.core.kernel.shared import Shared
+from engine.core.kernel.victim_search import (
+    MINUTE,
+    Found,
+    Holdings,
+    ReclaimCase,
+    VictimSearch,
+    budget_wait,
+    took_lately,
+)
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
 from engine.core.queueing.queued_pod import QueuedPod
-from engine.core.scheduling.disruption_budgets import Budgets
 from engine.core.scheduling.placement import Placement, Preemption
-from engine.core.scheduling.reclaim import Candidate, Plan
 from engine.core.scheduling.scheduling_cycle import Scheduler
-from engine.core.scheduling.tree_hooks import Giver, Request, TreeHooks
-from engine.core.sharing.sums import Contribution, PodPhase
-from engine.policy.evaluator import PolicyFailure
+from engine.core.scheduling.tree_hooks import Request
 
 # Between two looks for victims of a queue of which the first found none: a look sees every pod.
 _AGAIN_SECONDS: Final = 1.0
 # Pods that are looked at again each second, of those for which there were none.
 _MOST_AGAIN: Final = 32
-# Hooks see for how long a pod has run in steps, so that they need not be asked again each second.
-_STEP_SECONDS: Final = 60
-_MINUTE: Final = 60.0
-# Nodes on which victims are looked for, of those where enough could go.
-_MOST_NODES: Final = 8
 # So many of the latest are kept for people.
 _MOST_KEPT: Final = 20
 
@@ -150,22 +151,15 @@ class Reclaims:
         """The pods to evict for *queued*, of *queue*, and where it goes then; None: none."""
         if not self._may_look(queue) or queued.uid in self._preemptions:
             return None
-        node = ""
-
-        def places() -> bool:
-            nonlocal node
-            decision = scheduler.schedule(
-                queued.pod, self._cache.snapshot(), self._nominator, has_post_filters=False
-            )
-            node = decision.node or ""
-            return decision.node is not None
-
         request = self._request_of([queued.pod], None)
-        victims = self._find([queued.pod], request, queue, scheduler, places)
+        search = VictimSearch(self._holdings(), self._cache, scheduler)
+        with self._saying_nothing():
+            found = search.for_pod(queued.pod, request, queue, self._nominator, self._now)
+        victims = self._taken(queued.pod, queue, found)
         if not victims:
             return None
-        is_there = all(pod.node_name == node for pod in victims)
-        return Preemption(node if is_there else CLUSTER, victims), node
+        is_there = all(pod.node_name == found.node for pod in victims)
+        return Preemption(found.node if is_there else CLUSTER, victims), found.node
 
     def for_group(
         self, key: GroupKey, members: Sequence[QueuedPod], scheduler: Scheduler, trial: Trial
@@ -182,213 +176,97 @@ class Reclaims:
             return bool(placed)
 
         request = self._request_of(pods, key)
-        victims = self._find(pods, request, queue, scheduler, places)
+        search = VictimSearch(self._holdings(), self._cache, scheduler)
+        with self._saying_nothing():
+            found = search.find(pods, request, queue, places, self._now)
+        victims = self._taken(pods[0], queue, found)
         if not victims:
             return None
         return victims, {placement.pod.uid: placement.node for placement in placed}
 
+    def case_of(self, pod: Pod) -> ReclaimCase | None:
+        """What there is to take for *pod*, which waits, as a copy; None: queues give nothing."""
+        if not self.is_on or pod.uid in self._preemptions:
+            return None
+        queue = self._shares.place_of(pod)[0]
+        if queue is None:
+            return None
+        return ReclaimCase(
+            pod=pod,
+            queue=queue,
+            request=self._request_of([pod], None),
+            is_in_group=self._groups.tried_in(pod.uid) is not None,
+            holdings=self._holdings().copy(),
+            victims_at=tuple(self._victims_at.get(queue, ())),
+            now=self._now,
+        )
+
+    @property
+    def _now(self) -> float:
+        return self._time.monotonic()
+
+    def _holdings(self) -> Holdings:
+        return self._shares.holdings(
+            evicted=self._preemptions.evicted,
+            took_at=self._took_at,
+            units=self._groups.disrupted_as_one(),
+        )
+
     def _may_look(self, queue: str) -> bool:
         if not self.is_on:
             return False
-        now = self._time.monotonic()
+        now = self._now
         return now >= self._next_look.get(queue, now)
 
-    def _find(
-        self,
-        taking: Sequence[Pod],
-        request: Request,
-        queue: str,
-        scheduler: Scheduler,
-        places: Callable[[], bool],
-    ) -> tuple[Pod, ...]:
-        pod = taking[0]
-        hooks = self._shares.hooks
-        assert hooks is not None, "asked only of a tree"
-        if scheduler.missing_for_preemption(pod, self._cache.snapshot()) is not None:
-            return ()
-        pods: dict[str, Pod] = {}
-        candidates = list(self._candidates(hooks, pod, queue, scheduler, pods))
-        going = [
-            one
-            for uid, added in self._shares.contributions()
-            if added.phase is PodPhase.LEAVING or self._preemptions.is_evicted(uid)
-            if (one := self._cache.get_pod(uid)) is not None
-        ]
+    @contextlib.contextmanager
+    def _saying_nothing(self) -> Iterator[None]:
+        """Inside nothing happens in earnest: instructions are dropped in the end."""
         length = len(self._out)
-        with self._cache.trial():
-            gone: dict[str, Pod] = {}
-            for one in going:
-                self._cache.remove_pod(one)
+        yield
+        del self._out[length:]
 
-            def fits(victims: Sequence[Candidate]) -> bool:
-                wanted = {uid for one in victims for uid in one.uids}
-                for uid in wanted - gone.keys():
-                    gone[uid] = pods[uid]
-                    self._cache.remove_pod(pods[uid])
-                for uid in gone.keys() - wanted:
-                    self._cache.add_pod(gone.pop(uid))
-                return places()
-
-            uids, own = [one.uid for one in going], [one.uid for one in taking]
-            sets = self._sets(candidates, pods, request, is_placed=fits(()))
-            plan = self._shares.plan(request, queue).plan(sets, fits, uids, own)
-            if plan.victims and not fits(plan.victims):  # where it goes, with these gone
-                plan = Plan()
-        del self._out[length:]  # nothing of it has happened
+    def _taken(self, pod: Pod, queue: str, found: Found) -> tuple[Pod, ...]:
+        """The victims of *found*, which go; none if the queue has had too many in this minute."""
+        plan = found.plan
         if not plan.victims:
-            self._next_look[queue] = self._time.monotonic() + _AGAIN_SECONDS
+            self._next_look[queue] = self._now + _AGAIN_SECONDS
         if plan.failure is not None:
             self._shares.note_failure(plan.failure.hook, queue, plan.failure)
             return ()
-        victims = tuple(pods[uid] for one in plan.victims for uid in one.uids)
-        if not victims or not self._is_in_budget(queue, len(victims)):
+        if not found.pods or not self._is_in_budget(queue, len(found.pods)):
             return ()
-        self._note(pod, queue, plan, pods)
-        return victims
-
-    def _sets(
-        self,
-        candidates: Sequence[Candidate],
-        pods: Mapping[str, Pod],
-        request: Request,
-        *,
-        is_placed: bool,
-    ) -> Iterator[Sequence[Candidate]]:
-        """Sets of candidates to choose from, one after the other.
-
-        Where nodes are what is missing, of one node first: those on others would not help, and what
-        the policy lets go would be used up by them. Of nodes those where the fewest have to go.
-        """
-        if not is_placed and request.pods == 1:
-            on_node: dict[str, list[Candidate]] = {}
-            for one in candidates:
-                on_node.setdefault(pods[one.uids[0]].node_name, []).append(one)
-            counts = {node: self._count_on(node, some, request) for node, some in on_node.items()}
-            nodes = sorted((count, node) for node, count in counts.items() if count is not None)
-            for _, node in nodes[:_MOST_NODES]:
-                yield on_node[node]
-        if candidates:
-            yield candidates
-
-    def _count_on(self, node: str, some: Sequence[Candidate], request: Request) -> int | None:
-        """How many of *some* have to leave *node* for the request; None: all are too few."""
-        info = self._cache.node_info(node)
-        if info is None or info.node is None:
-            return None
-        lacks = {
-            resource: amount
-            + info.requested.get(resource, 0)
-            - info.node.allocatable.get(resource, 0)
-            for resource, amount in request.resources.items()
-            if resource != "pods"
-        }
-        for count, one in enumerate(sorted(some, key=lambda one: one.order)):
-            if all(amount <= 0 for amount in lacks.values()):
-                return count
-            for resource, amount in one.giver.resources:
-                if resource in lacks:
-                    lacks[resource] -= amount
-        return len(some) if all(amount <= 0 for amount in lacks.values()) else None
-
-    # --- candidates, and what is demanded of them --------------------------------------------
-
-    def _candidates(
-        self, hooks: TreeHooks, taker: Pod, queue: str, scheduler: Scheduler, pods: dict[str, Pod]
-    ) -> Iterator[Candidate]:
-        """Every pod of the tree that may go, whatever the policy says; *pods* get them by uid."""
-        now = self._time.monotonic()
-        limits = hooks.tree.limits
-        sees_time = hooks.tree.mentions("running_seconds")
-        found: list[tuple[Pod, Contribution, float]] = []
-        for uid, added in self._shares.contributions():
-            if added.phase is not PodPhase.ALLOCATED or not added.is_preemptible:
-                continue
-            ran = now - self._shares.allocated_at(uid)
-            pod = self._cache.get_pod(uid)
-            if pod is None or ran < limits.min_runtime or self._preemptions.is_evicted(uid):
-                continue
-            if self._gave(added.queue, queue, now, limits.min_runtime):
-                continue
-            if added.queue == queue and pod.priority >= taker.priority:
-                continue  # within a queue only the more important one takes
-            found.append((pod, added, ran))
-        kept = self._kept(taker, [pod for pod, _, _ in found], scheduler)
-        as_one = {pod.uid: unit for unit in self._groups.disrupted_as_one() for pod in unit.pods}
-        alive = {pod.uid: (added, ran) for pod, added, ran in found if pod.uid not in kept}
-        done = set[str]()
-        for pod, added, ran in found:
-            if pod.uid in kept or pod.uid in done:
-                continue
-            unit = as_one.get(pod.uid)
-            members = (pod,) if unit is None else unit.pods
-            if any(one.uid not in alive for one in members):
-                continue  # a part of it has to stay
-            done.update(one.uid for one in members)
-            pods.update((one.uid, one) for one in members)
-            yield _candidate(
-                members, added, min(ran, *(alive[m.uid][1] for m in members)), sees_time
-            )
-
-    def _kept(self, taker: Pod, pods: Sequence[Pod], scheduler: Scheduler) -> set[str]:
-        """Those that may never go: `victim_key` says so, or their budget is used up."""
-        profile = scheduler.profile_of(taker)
-        if profile is None or not pods:
-            return set()
-        snapshot = self._cache.snapshot()
-        never = scheduler.kept(profile, pods, snapshot)
-        if isinstance(never, PolicyFailure):
-            return {pod.uid for pod in pods}
-        budgets = Budgets(snapshot)
-        violating, _ = budgets.split(pods, range(len(pods)))
-        return {pod.uid for pod in never} | {pods[place].uid for place in violating}
-
-    def _gave(self, giver: str, taker: str, now: float, least: float) -> bool:
-        """True if *giver* got what it has from *taker* a moment ago: they would go in a circle."""
-        took_at = self._took_at.get((giver, taker))
-        return took_at is not None and now - took_at < least
+        self._note(pod, queue, found)
+        return found.pods
 
     def _is_in_budget(self, queue: str, count: int) -> bool:
         """True if the queue may take so many in this minute; they count then."""
         hooks = self._shares.hooks
         assert hooks is not None, "asked only of a tree"
-        now, most = self._time.monotonic(), hooks.tree.limits.victims_per_minute
-        at = self._victims_at.setdefault(queue, deque())
-        while at and at[0] <= now - _MINUTE:
+        now, at = self._now, self._victims_at.setdefault(queue, deque())
+        while at and at[0] <= now - MINUTE:
             at.popleft()
-        if len(at) + count > most and at:
+        if budget_wait(at, count, hooks.tree.limits.victims_per_minute, now):
             return False
         at.extend([now] * count)
         return True
 
-    def _note(self, pod: Pod, queue: str, plan: Plan, pods: Mapping[str, Pod]) -> None:
-        now = self._time.monotonic()
+    def _note(self, pod: Pod, queue: str, found: Found) -> None:
+        now, plan = self._now, found.plan
+        keys = {one.uid: one.key for one in found.pods}
         victims = tuple(
-            (pods[uid].key, one.queue, stage)
+            (keys[uid], one.queue, stage)
             for one, stage in zip(plan.victims, plan.stages, strict=True)
             for uid in one.uids
         )
         hooks = self._shares.hooks
         assert hooks is not None, "asked only of a tree"
-        least = hooks.tree.limits.min_runtime or _MINUTE
-        is_reversal = any(self._gave(giver, queue, now, least) for _, giver, _ in victims)
+        least = hooks.tree.limits.min_runtime or MINUTE
+        is_reversal = any(
+            took_lately(self._took_at, giver, queue, now, least) for _, giver, _ in victims
+        )
         self.reversals += is_reversal
         for _, giver, _ in victims:
             self.taken[queue, giver] = self.taken.get((queue, giver), 0) + 1
             if giver != queue:
                 self._took_at[queue, giver] = now
         self.latest.append(Reclaimed(now, pod.key, queue, victims, is_reversal))
-
-
-def _candidate(
-    members: Sequence[Pod], added: Contribution, ran: float, sees_time: bool
-) -> Candidate:
-    amounts: dict[str, int] = {"pods": len(members)}
-    for pod in members:
-        for resource, amount in pod.requests.items():
-            amounts[resource] = amounts.get(resource, 0) + amount
-    priority = max(pod.priority for pod in members)
-    seconds = int(ran) // _STEP_SECONDS * _STEP_SECONDS if sees_time else 0
-    giver = Giver(tuple(sorted(amounts.items())), priority, added.is_preemptible, seconds)
-    # The least important first; of equal ones those that started last.
-    order = (priority, ran, members[0].uid)
-    return Candidate(tuple(pod.uid for pod in members), added.queue, giver, order)

@@ -57,11 +57,13 @@ class Plan:
     Attributes:
         victims: In the order in which they were taken; empty: none can.
         stages: Of each the stage at which it may be taken.
+        allowed: How many the policy let go, though they do not do.
         failure: A hook failed.
     """
 
     victims: list[Candidate] = field(default_factory=list)
     stages: list[int] = field(default_factory=list)
+    allowed: int = 0
     failure: PolicyFailure | None = None
 
 
@@ -73,6 +75,7 @@ class Reclaim:
         sums, shares: Of the tree as it is; as they were when a plan is made.
         total: What is divided at the root.
         request, leaf: What has no room, and the path of its queue.
+        check: Called between round trips; what it raises ends the plan.
     """
 
     def __init__(
@@ -84,9 +87,11 @@ class Reclaim:
         *,
         request: Request,
         leaf: str,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._hooks, self._sums, self._shares = hooks, sums, shares
         self._total = total
+        self._check = check
         self._request, self._leaf = request, leaf
         self._path = [queue.path for queue in sums.tree.above(leaf)]
         self._left: dict[str, list[Candidate]] = {}
@@ -162,7 +167,7 @@ class Reclaim:
                     return plan
                 for one in plan.victims:
                     self._come_back(one)
-                return Plan()
+                return Plan(allowed=len(plan.victims))
             candidate, at = found
             self._left[candidate.queue].remove(candidate)
             self._go(candidate)
@@ -266,6 +271,7 @@ class Reclaim:
 
     def _asked(self, candidates: Sequence[Candidate]) -> list[int | None]:
         """The stage of each, or None where it may not be taken."""
+        self._check()
         questions, takers = [], dict[str, bytes]()
         for one in candidates:
             common = self._common(one.queue)

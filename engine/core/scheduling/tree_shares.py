@@ -6,6 +6,7 @@ before is not asked. When it is time to ask is the kernel's.
 """
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -99,6 +100,26 @@ class TreeShares:
     def is_dirty(self) -> bool:
         """True if something has changed since it was computed, sums aside."""
         return bool(self._dirty or self._unpassed)
+
+    def copy(self) -> "TreeShares":
+        """The same for another thread, whatever becomes of the original; without spans."""
+        made = copy.copy(self)
+        made.wrong, made.failures = dict(self.wrong), dict(self.failures)
+        made.changed = {}
+        made._unpassed, made._dirty = set(self._unpassed), set(self._dirty)
+        # Constructed by hand: `replace` takes five times as long, and decisions wait meanwhile.
+        made._standing = {
+            path: Standing(
+                {name: dict(vector) for name, vector in one.up.items()},
+                one.passed,
+                one.share,
+                one.asked,
+                one.asked_up,
+                one.lacks,
+            )
+            for path, one in self._standing.items()
+        }
+        return made
 
     def mark(self, path: str) -> None:
         """Something about this queue has changed that its sums do not show."""

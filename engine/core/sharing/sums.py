@@ -13,6 +13,7 @@ placed. `claimed` is of waiting ones, `leaving` and `nonpreemptible` of allocate
 """
 
 import contextlib
+import copy
 import enum
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -81,6 +82,10 @@ class Sums:
     )
     pods: dict[PodPhase, int] = field(default_factory=lambda: dict.fromkeys(PodPhase, 0))
 
+    def copy(self) -> "Sums":
+        """The same sums, which change by themselves."""
+        return Sums({name: one.copy() for name, one in self.vectors.items()}, self.pods.copy())
+
     def of(self, vector: str) -> dict[str, int]:
         """The amounts of *vector*, as large as amounts get; a copy."""
         return {r: min(amount, LARGEST) for r, amount in self.vectors[vector].items()}
@@ -109,6 +114,17 @@ class QueueSums:
         self.freed: dict[str, dict[str, int]] = {}
         # How many pods of each queue itself wait, by what one of them requests.
         self._waiting: dict[str, dict[_Kind, int]] = {}
+
+    def copy(self) -> "QueueSums":
+        """The same for another thread, whatever becomes of the original."""
+        made = copy.copy(self)
+        made._gone = {}
+        made._pods = self._pods.copy()
+        made._sums = {path: sums.copy() for path, sums in self._sums.items()}
+        made.changed, made._moved = self.changed.copy(), self._moved.copy()
+        made.freed = {path: amounts.copy() for path, amounts in self.freed.items()}
+        made._waiting = {path: kinds.copy() for path, kinds in self._waiting.items()}
+        return made
 
     @property
     def tree(self) -> QueueTree:

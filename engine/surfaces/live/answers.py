@@ -198,11 +198,12 @@ class NodeVerdicts(msgspec.Struct, frozen=True):
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A pod that would be evicted, or is being."""
+    """A pod that would be evicted, or is being; of one that a queue gives back, its `queue`."""
 
     pod: str
     priority: int = 0
     why: str = ""
+    queue: str = ""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -223,19 +224,26 @@ class PreemptionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What evicting pods would do.
 
     Attributes:
-        outcome: `would_evict`, `evicting` (it is under way), `cannot_help`, `not_needed` or
-            `not_asked`.
+        outcome: `would_evict`, `would_evict_later` (in `in_seconds`), `evicting` (it is under
+            way), `cannot_help`, `not_needed` or `not_asked`.
         node: Where.
         candidates: The nodes among which it was chosen, the cheapest first; there may be more.
         candidate_count: How many there are.
+        why_not: Why it does not help, or not yet.
+        rule: `file:line` of the policy that says what queues give back; empty if they do not.
+        in_seconds: Until the victims may go.
     """
 
-    outcome: Literal["would_evict", "evicting", "cannot_help", "not_needed", "not_asked"]
+    outcome: Literal[
+        "would_evict", "would_evict_later", "evicting", "cannot_help", "not_needed", "not_asked"
+    ]
     node: str = ""
     victims: tuple[Victim, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     candidate_count: int = 0
     why_not: tuple[WhyNot, ...] = ()
+    rule: str = ""
+    in_seconds: int = 0
 
 
 class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.victim_search import ReclaimCase
 from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
 from engine.core.scheduling.scheduling_cycle import Scheduler
@@ -123,7 +124,8 @@ class Explainer:
                 changes = session.mirror.collect(kernel.cache.snapshot(), kernel.queue.nominator)
                 units = tuple(kernel.groups.disrupted_as_one())
                 session.scheduler.use_units(lambda: units)
-                return await self._in_thread(session, changes, question)
+                case = None if question.node else kernel.reclaims.case_of(question.pod)
+                return await self._in_thread(session, changes, question, case)
         finally:
             self._under_way -= 1
             self._close_when_idle()
@@ -138,7 +140,11 @@ class Explainer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(
-        self, session: _Session, changes: Changes, question: Question
+        self,
+        session: _Session,
+        changes: Changes,
+        question: Question,
+        case: ReclaimCase | None,
     ) -> PodAnswer:
         ends_at = self._clock.monotonic() + self._limit_seconds
         given_up = threading.Event()
@@ -147,9 +153,10 @@ class Explainer:
             if given_up.is_set() or self._clock.monotonic() > ends_at:
                 raise LimitReached
 
-        running = asyncio.get_running_loop().run_in_executor(
-            self._thread, _explain, session, changes, question, check
+        explaining = functools.partial(
+            _explain, session, changes, question, case, self._clock.monotonic, check
         )
+        running = asyncio.get_running_loop().run_in_executor(self._thread, explaining)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -192,7 +199,12 @@ class Explainer:
 
 
 def _explain(
-    session: _Session, changes: Changes, question: Question, check: Callable[[], None]
+    session: _Session,
+    changes: Changes,
+    question: Question,
+    case: ReclaimCase | None,
+    stopwatch: Callable[[], float],
+    check: Callable[[], None],
 ) -> PodAnswer:
     """Explain in the thread."""
     mirror = session.mirror
@@ -210,6 +222,8 @@ def _explain(
                 turn=question.turn,
                 placed_on=question.node,
                 asked=known,
+                reclaim=case,
+                stopwatch=stopwatch,
                 check=check,
             )
         )

@@ -12,7 +12,9 @@ import msgspec
 from engine.core.caching.snapshot import Snapshot
 from engine.core.framework import reasons
 from engine.core.framework.profile import Profile
+from engine.core.kernel.kernel_time import standing_still
 from engine.core.kernel.turn_standing import Standing
+from engine.core.kernel.victim_search import ReclaimCase
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
@@ -25,10 +27,11 @@ from engine.explaining.queue_remedies import queue_remedies
 from engine.explaining.remedies import Remedy, is_offered, remedies, shape_text
 from engine.explaining.verdict_table import VerdictTable, ask_each
 from engine.policy.bundle import Bundle
-from engine.surfaces.live.answers import NodeVerdicts, Outcome, PodAnswer
+from engine.surfaces.live.answers import NodeVerdicts, Outcome, PodAnswer, PreemptionAnswer
 from engine.surfaces.live.node_groups import policy_answers
 from engine.surfaces.live.preemption_answer import preemption_answer
 from engine.surfaces.live.ranking import Ranking, ties_of, why_chosen
+from engine.surfaces.live.reclaim_answer import reclaim_answer
 from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.turn import Turn, held_headline, turn_answer
 
@@ -51,6 +54,8 @@ class Subject:
         turn: Where it stands in the tree of queues; None if it is in none.
         placed_on: Its current node, for the report.
         asked: Nodes to report on one by one; they must exist.
+        reclaim: What queues may give back for it; None: nothing.
+        stopwatch: Bounds how long that is looked for.
         unknown_facts: Configured sources of facts that cannot be read here.
         check: Called between steps; raises what is to end the explanation.
     """
@@ -65,6 +70,8 @@ class Subject:
     placed_on: str = ""
     asked: Sequence[str] = ()
     unknown_facts: Sequence[str] = ()
+    reclaim: ReclaimCase | None = None
+    stopwatch: Callable[[], float] = standing_still
     check: Callable[[], None] = _never
 
 
@@ -112,6 +119,8 @@ def explain(subject: Subject) -> PodAnswer:
     preemption = None
     if not is_placed and held is None:
         preemption = preemption_answer(scheduler, pod, snapshot, subject.nominator, decision)
+    if not is_placed and not failures:
+        preemption = _with_reclaim(subject, preemption, held)
     node = decision.node if is_placed and decision.node is not None else ""
     answer = PodAnswer(
         pod=pod.key,
@@ -150,6 +159,27 @@ def explain(subject: Subject) -> PodAnswer:
         return answer
     # No node is at fault, and which of them is best shows when the pod is tried.
     return msgspec.structs.replace(answer, why=(), policies=(), ranking=(), ties=())
+
+
+def _with_reclaim(
+    subject: Subject, found: PreemptionAnswer | None, held: Standing | None
+) -> PreemptionAnswer | None:
+    """*found*, or what queues would give back where that does not help."""
+    case, hold = subject.reclaim, None if held is None else held.hold
+    if case is None or subject.gate is not None or (hold is not None and hold.short is None):
+        return found
+    if found is not None and found.outcome == "would_evict":
+        return found
+    answer = reclaim_answer(
+        case,
+        subject.scheduler,
+        subject.rules,
+        subject.snapshot,
+        subject.nominator,
+        subject.stopwatch,
+    )
+    why_not = () if found is None else found.why_not
+    return msgspec.structs.replace(answer, why_not=(*why_not, *answer.why_not))
 
 
 def _as_decided(pod: Pod, info: NodeInfo | None) -> Pod:

@@ -8,7 +8,7 @@ from typing import Final
 from engine.core.model.event_kinds import ASSIGNED_POD, FACTS, NODE, TARGET_POD, UNSCHEDULED_POD
 from engine.core.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
 from engine.core.queueing.hints import INTERESTS, Hints
-from engine.explaining.reason_source import reason_source
+from engine.explaining.reason_source import hook_source, reason_source
 from engine.policy.bundle import Bundle
 
 # The events that `Hints.is_interested` is called with for policies without a table of their own.
@@ -76,6 +76,11 @@ class Rules:
             found = reason_source(self.bundle, policy, reason, **in_hooks)
             self._sources[policy, reason] = found
         return found
+
+    def hook(self, policy: str, hook: str) -> str:
+        """`file:line` of *hook* of *policy*; "" for a part of the runtime."""
+        found = self.bundle.policies.get(policy)
+        return "" if found is None else hook_source(self.bundle, found, hook)
 
     def waits_for(self, policy: str) -> tuple[str, ...]:
         """The events after which the queue retries a pod that *policy* rejected, in words."""

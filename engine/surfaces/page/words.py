@@ -24,6 +24,7 @@ _WORDS: Final = {
     "decided": "as it was decided",
     "queue": "from the queue alone",
     "would_evict": "would evict",
+    "would_evict_later": "would evict later",
     "cannot_help": "cannot help",
     "not_needed": "not needed",
     "not_asked": "not asked",
@@ -32,8 +33,8 @@ _WORDS: Final = {
 _TONES: Final = {
     "good": "open placed bound fits in_force accepted active in_permit permit in_flight binding "
     "allocated passed tested tried checked offered loaded pass promoted newly_placed",
-    "busy": "on_probation backoff waiting probation would_evict evicting unchanged inconclusive "
-    "held paused running moved other_victims borrowing claimed leaving",
+    "busy": "on_probation backoff waiting probation would_evict would_evict_later evicting "
+    "unchanged inconclusive held paused running moved other_victims borrowing claimed leaving",
     "bad": "closed unschedulable failed rejects rejected rolled_back source_gone cannot_help "
     "fail aborted newly_pending starved reversal",
 }

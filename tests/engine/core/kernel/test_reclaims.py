@@ -2,12 +2,15 @@
 
 import itertools
 import random
+from collections import deque
 from typing import Any
 
 import pytest
 
 from engine.core.kernel.events import PreemptionEnded, TimePassed
 from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportDecision, ReportFault
+from engine.core.kernel.victim_search import SnapshotNodes, VictimSearch, budget_wait
+from engine.rollout.trial import frozen_copy
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import FAIR, QueueWorld, tree_files
 from tests.engine.core.kernel.small_world import CONFIG, World
@@ -148,6 +151,49 @@ def test_who_has_more_than_its_share_gives_to_who_has_less() -> None:
     assert world.kernel.reclaims.queues_of(last.taker, "default/b3") is None, "it stays"
     assert world.kernel.reclaims.queues_of("default/other", "default/b4") is None
     assert world.kernel.reclaims.reversals == 0
+
+
+def test_a_search_on_a_copy_finds_whom_the_scheduler_takes_and_changes_nothing() -> None:
+    world = ReclaimWorld(SHARED, queues={"a": {}, "b": {}}, limits={"minRuntime": "60s"})
+    for name, cores in (("small", 2), ("large", 4)):
+        world.add_node(make_node(name, cpu=cores))
+        for number in range(cores):
+            world.add(_pod(f"{name}{number}", "b", node=name))
+    world.add(_pod("a0", "a", cpu=3))
+    world.settle()
+    kernel, taker = world.kernel, world.known["a0"]
+
+    def found() -> tuple[set[str], int]:
+        case, scheduler = kernel.reclaims.case_of(taker), kernel.scheduler
+        assert case is not None
+        assert scheduler is not None
+        before = kernel.cache.snapshot()
+        copied = frozen_copy(before)
+        search = VictimSearch(case.holdings, SnapshotNodes(copied), scheduler)
+        got = search.for_pod(taker, case.request, case.queue, kernel.queue.nominator, case.now)
+        assert copied.infos == before.infos, "all pods are where they were"
+        case.holdings.sums.check_invariants()
+        kernel.check_invariants()
+        return {pod.name for pod in got.pods}, got.left_out.young
+
+    assert found() == (set(), 6)
+    world.clock.advance(61)
+    world.settle()
+    victims, _ = found()
+    assert len(victims) == 3
+    assert world.kernel.reclaims.latest == deque(), "nothing of it has happened"
+    assert set(world.run()) == victims
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "want"),
+    [(1, 3, 0), (2, 3, 10), (3, 3, 30), (9, 3, 30), (1, 2, 10), (1, 1, 30)],
+)
+def test_a_queue_waits_until_enough_of_its_victims_are_a_minute_old(
+    count: int, most: int, want: float
+) -> None:
+    assert budget_wait([0.0, 50.0, 70.0], count, most, 100.0) == want
+    assert budget_wait([], count, most, 100.0) == 0, "the first may need more"
 
 
 def test_the_queue_that_is_furthest_beyond_its_share_gives_first() -> None:

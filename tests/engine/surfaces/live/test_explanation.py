@@ -24,11 +24,12 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.rules import Rules
 from tests.engine.core.kernel.queue_world import tree_files
-from tests.engine.core.kernel.test_reclaims import LENT
+from tests.engine.core.kernel.test_reclaims import LENT, SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.profiles import default_bundle, default_evaluator
 from tests.searching import examples
 from workbench.cli.explain_on_a_copy import explain_on_a_copy
+from workbench.cli.explain_text import print_answer
 
 POLICY = '''"""Keeps pods off nodes of the wrong colour."""
 
@@ -700,7 +701,9 @@ def test_a_queue_that_is_not_there_is_said() -> None:
     assert (got.turn.queue, got.turn.is_there, got.turn.levels) == ("nowhere", False, ())
 
 
-def test_who_gives_back_for_a_pod_that_is_held_is_said_on_a_copy() -> None:
+def test_who_gives_back_for_a_pod_that_is_held_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     lent = {"top": {"quota": {"cpu": 2}}, "top/a": {"quota": {"cpu": 1}}}
     lent |= {"top/b": {"quota": {"cpu": 1}}}
     policy = LENT.replace('pod.labels.get("queue")', '"top/" + pod.labels.get("queue", "")')
@@ -711,9 +714,41 @@ def test_who_gives_back_for_a_pod_that_is_held_is_said_on_a_copy() -> None:
     assert (got.preemption.outcome, got.preemption.node) == ("would_evict", "n")
     (victim,) = got.preemption.victims
     assert victim.pod in ("default/a0", "default/a1")
-    assert "give back" in got.notes[-1]
+    assert (victim.queue, victim.why) == ("top/a", "queue `top/a` gives it back to `top/b`")
+    file, _, line = got.preemption.rule.partition(":")
+    assert (file, policy.splitlines()[int(line) - 1][:11]) == ("fair.star", "def reclaim")
+    assert "older than `minRuntime`" in got.notes[-1]
+    print_answer(got, 1)
+    assert f"Reclaim would evict {victim.pod} of queue `top/a` on n" in capsys.readouterr().out
+    # It has more than its own already.
     mine = explained_in_turn(of_queue("p", "a"), *running, policy=policy, queues=lent)
-    assert (mine.outcome, mine.preemption) == ("held", None), "it has more than its own already"
+    assert mine.outcome == "held"
+    assert mine.preemption is not None
+    assert (mine.preemption.outcome, mine.preemption.victims) == ("cannot_help", ())
+    (why,) = mine.preemption.why_not
+    assert why.reason == (
+        "queues give nothing back: no pod is a candidate, "
+        "2 pods of its own queue that are not less important"
+    )
+    print_answer(mine, 1)
+    assert why.reason in " ".join(capsys.readouterr().out.split())
+
+
+def test_who_gives_back_for_a_pod_that_fits_nowhere_is_said() -> None:
+    running = [of_queue(f"b{n}", "b", cpu="4", node="n") for n in range(4)]
+    queues: dict[str, Any] = {"a": {}, "b": {}}
+    nowhere = SHARED.replace("def admit", "def _admit")
+    got = explained_in_turn(of_queue("p", "a"), *running, policy=nowhere, queues=queues)
+    assert got.outcome == "unschedulable"
+    assert got.preemption is not None
+    assert (got.preemption.outcome, len(got.preemption.victims)) == ("would_evict", 1)
+    none = nowhere.replace("return 0 if over_share and", "return 0 if not over_share and")
+    got = explained_in_turn(of_queue("p", "a"), *running, policy=none, queues=queues)
+    assert got.preemption is not None
+    assert got.preemption.outcome == "cannot_help"
+    assert got.preemption.why_not[-1].reason == (
+        "queues give nothing back: of 4 candidates `reclaim` lets none go"
+    )
 
 
 def test_a_pod_behind_others_that_may_start_says_at_which_place() -> None:

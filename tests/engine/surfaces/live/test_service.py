@@ -28,6 +28,7 @@ from engine.surfaces.live.queue_page import QueueFilter
 from engine.surfaces.live.share_answers import ShareAnswer, SharesPage
 from tests.engine.app.harness import config_map, edit, namespace, scheduler
 from tests.engine.core.kernel.queue_world import FAIR, tree_files
+from tests.engine.core.kernel.test_reclaims import SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.live import node, pod
 from tests.waiting import eventually
@@ -715,6 +716,33 @@ async def test_the_queues_of_a_tree_and_their_pods(cluster: DevCluster) -> None:
                 found = await response.json()
                 assert response.status == 404
                 assert found["error"] == "no queue `research/smell` is known here"
+
+
+async def test_what_queues_would_give_back_is_said_and_when(cluster: DevCluster) -> None:
+    files = tree_files(SHARED, queues={"a": {}, "b": {}}, limits={"minRuntime": "5m"})
+    cluster.create(node("n", cpu="4"), config_map(files))
+    async with scheduler(cluster, from_config_map=True) as app:
+        for number in range(4):
+            cluster.create(pod(f"b{number}", cpu="1", labels={"queue": "b"}))
+        await eventually(lambda: app.cache.pod_count == 4)
+        cluster.create(pod("a0", cpu="1", labels={"queue": "a"}))
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 1)
+        answer = await explain(app, "a0")
+        preemption = answer.preemption
+        assert preemption is not None
+        assert (preemption.outcome, preemption.node) == ("would_evict_later", "n")
+        assert 200 < preemption.in_seconds <= 300
+        assert preemption.why_not[-1].reason == (
+            f"in {preemption.in_seconds} s: they have not run for `minRuntime` (300 s)"
+        )
+        (victim,) = preemption.victims
+        assert (victim.queue, victim.pod[:9]) == ("b", "default/b")
+        assert preemption.rule.startswith("fair.star:")
+        assert not app.kernel.reclaims.latest, "nothing has happened"
+        hidden = (await explain(app, "a0", OfOneNamespace("default"))).preemption
+        assert hidden is not None
+        assert hidden.victims[0].pod == victim.pod
+        app.kernel.check_invariants()
 
 
 HOLDS = DRF.replace('.get("queue")', '.get("queue", "").replace(".", "/")')
