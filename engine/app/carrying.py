@@ -16,8 +16,11 @@ from engine.core.caching.cache import Cache
 from engine.core.kernel import instructions as to_do
 from engine.core.kernel.events import Event, WaitingPodPreempted
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.reclaims import Reclaimed
 from engine.core.queueing.scheduling_queue import RetryTimes
 from engine.core.scheduling.plugins.registry import make_plugins
+from engine.explaining.reason_source import hook_source
+from engine.explaining.reclaim_words import reclaim_text
 from engine.io.binding.binder import Binder
 from engine.io.binding.binding_cycle import BindingCycle
 from engine.io.binding.claim_writer import DeviceClaimWriter
@@ -25,6 +28,7 @@ from engine.io.binding.eviction import Evictor
 from engine.io.binding.preemptor import Preemptor
 from engine.io.binding.volume_binder import VolumeBinder
 from engine.io.extender_calls import ExtenderBinder, ExtenderCalls
+from engine.policy.bundle import Bundle
 
 #: A gate that holds for so long, in seconds, is reported: the pods of a group mostly wait for each
 #: other only for a moment, which is not worth two requests for each of them.
@@ -89,6 +93,7 @@ class Carrying:
         self._reporting = reporting
         self._leadership = leadership
         self._report = report
+        self._rule_of: tuple[Bundle | None, str] = None, ""
         clock, metrics, tracing = env.clock, env.metrics, env.tracing
         may_act = leadership.may_act
         # What decisions write must not leave after the lease, however long it waited in a queue.
@@ -121,7 +126,7 @@ class Carrying:
             metrics=metrics,
             clock=clock,
             is_wanted=kernel.queue.__contains__,
-            queues_of=kernel.reclaims.queues_of,
+            given_back=self._given_back,
             may_act=may_act,
         )
 
@@ -129,6 +134,23 @@ class Carrying:
         """True while pods are to be decided, bound or made room for."""
         at_work = self.bindings.at_work + self.preemptor.in_flight
         return at_work > 0 or self._kernel.queue.counts()["active"] > 0
+
+    def _given_back(self, taker: str, victim: str) -> str:
+        """Which queue gives *victim* back to that of *taker*, and by which rule; "": none does."""
+        one = self._kernel.reclaims.for_taker(taker)
+        giver = None if one is None else one.giver_of(victim)
+        return "" if one is None or giver is None else reclaim_text(one, giver, self._rule(one))
+
+    def _rule(self, one: Reclaimed) -> str:
+        """`file:line` of the rule by which it happened; "" if the policies are others by now."""
+        scheduler = self._kernel.scheduler
+        bundle = None if scheduler is None else scheduler.bundle
+        if bundle is None or one.policy not in bundle.policies:
+            return ""
+        # A reclaim has up to 256 victims, and finding a line means parsing the file.
+        if self._rule_of[0] is not bundle:
+            self._rule_of = bundle, hook_source(bundle, bundle.policies[one.policy], "reclaim")
+        return self._rule_of[1]
 
     def carriers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """What carries out each kind of instruction; a kind without an entry is only recorded."""

@@ -306,6 +306,10 @@ class QueueShares:
             units=units,
         )
 
+    def share_of(self, path: str) -> Amounts | None:
+        """What the queue of *path* may have; None: no policy says."""
+        return self._shares[path].share
+
     def taken(self, path: str, resource: str) -> int:
         """How much of *resource* the queue of *path* has, or claims."""
         vectors = self._sums[path].vectors

@@ -8,7 +8,7 @@ The room is claimed from then on: the taker is nominated, and counts in its queu
 """
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -31,8 +31,11 @@ from engine.core.model.pod import Pod
 from engine.core.queueing.nominator import Nominator
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.scheduling.placement import Placement, Preemption
+from engine.core.scheduling.reclaim import Plan
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.core.scheduling.tree_hooks import Request
+from engine.core.sharing.sums import PodPhase
+from engine.core.sharing.tree import ROOT
 
 # Between two looks for victims of a queue of which the first found none: a look sees every pod.
 _AGAIN_SECONDS: Final = 1.0
@@ -40,6 +43,23 @@ _AGAIN_SECONDS: Final = 1.0
 _MOST_AGAIN: Final = 32
 # So many of the latest are kept for people.
 _MOST_KEPT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What a queue had, or claimed, of a resource before a reclaim and has after it.
+
+    Without what is on its way out already.
+
+    Attributes:
+        share: What it may have; None: no policy says.
+    """
+
+    queue: str
+    resource: str
+    before: int
+    after: int
+    share: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,9 @@ class Reclaimed:
         taker, queue: The pod, as `namespace/name`, and its queue.
         victims: The pods that go, each with its queue and the stage at which it might be taken.
         is_reversal: A queue takes back from the one that took from it less than `minRuntime` ago.
+        shifts: Of the queue that takes and of each that gives, of the resource of which most is
+            asked for, by what there is.
+        policy: The one that governs the queues.
     """
 
     at: float
@@ -58,6 +81,12 @@ class Reclaimed:
     queue: str
     victims: tuple[tuple[str, str, int], ...]
     is_reversal: bool = False
+    shifts: tuple[Shift, ...] = ()
+    policy: str = ""
+
+    def giver_of(self, victim: str) -> str | None:
+        """The queue that gives *victim*, `namespace/name`; None: none does."""
+        return next((queue for pod, queue, _ in self.victims if pod == victim), None)
 
 
 class Reclaims:
@@ -108,17 +137,9 @@ class Reclaims:
         hooks = self._shares.hooks
         return hooks is not None and hooks.has("reclaim")
 
-    def queues_of(self, taker: str, victim: str) -> tuple[str, str] | None:
-        """The queue that gives *victim* back for *taker*, and that of *taker*; None: it does not.
-
-        Both are pods, as `namespace/name`. Known of the latest reclaims alone.
-        """
-        for one in reversed(self.latest):
-            if one.taker == taker:
-                for pod, giver, _ in one.victims:
-                    if pod == victim:
-                        return giver, one.queue
-        return None
+    def for_taker(self, taker: str) -> Reclaimed | None:
+        """The last reclaim for the pod *taker*, `namespace/name`, of the latest; None: none."""
+        return next((one for one in reversed(self.latest) if one.taker == taker), None)
 
     def clear(self) -> None:
         """Other policies are in force: they may look at once."""
@@ -155,7 +176,7 @@ class Reclaims:
         search = VictimSearch(self._holdings(), self._cache, scheduler)
         with self._saying_nothing():
             found = search.for_pod(queued.pod, request, queue, self._nominator, self._now)
-        victims = self._taken(queued.pod, queue, found)
+        victims = self._taken(queued.pod, request, queue, found)
         if not victims:
             return None
         is_there = all(pod.node_name == found.node for pod in victims)
@@ -179,7 +200,7 @@ class Reclaims:
         search = VictimSearch(self._holdings(), self._cache, scheduler)
         with self._saying_nothing():
             found = search.find(pods, request, queue, places, self._now)
-        victims = self._taken(pods[0], queue, found)
+        victims = self._taken(pods[0], request, queue, found)
         if not victims:
             return None
         return victims, {placement.pod.uid: placement.node for placement in placed}
@@ -225,7 +246,7 @@ class Reclaims:
         yield
         del self._out[length:]
 
-    def _taken(self, pod: Pod, queue: str, found: Found) -> tuple[Pod, ...]:
+    def _taken(self, pod: Pod, request: Request, queue: str, found: Found) -> tuple[Pod, ...]:
         """The victims of *found*, which go; none if the queue has had too many in this minute."""
         plan = found.plan
         if not plan.victims:
@@ -235,7 +256,7 @@ class Reclaims:
             return ()
         if not found.pods or not self._is_in_budget(queue, len(found.pods)):
             return ()
-        self._note(pod, queue, found)
+        self._note(pod, request, queue, found)
         return found.pods
 
     def _is_in_budget(self, queue: str, count: int) -> bool:
@@ -250,7 +271,7 @@ class Reclaims:
         at.extend([now] * count)
         return True
 
-    def _note(self, pod: Pod, queue: str, found: Found) -> None:
+    def _note(self, pod: Pod, request: Request, queue: str, found: Found) -> None:
         now, plan = self._now, found.plan
         keys = {one.uid: one.key for one in found.pods}
         victims = tuple(
@@ -269,4 +290,33 @@ class Reclaims:
             self.taken[queue, giver] = self.taken.get((queue, giver), 0) + 1
             if giver != queue:
                 self._took_at[queue, giver] = now
-        self.latest.append(Reclaimed(now, pod.key, queue, victims, is_reversal))
+        shifts, policy = self._shifts(request, queue, plan), hooks.tree.policy
+        one = Reclaimed(now, pod.key, queue, victims, is_reversal, shifts, policy)
+        self.latest.append(one)
+
+    def _shifts(self, request: Request, queue: str, plan: Plan) -> tuple[Shift, ...]:
+        """What the queues of *plan* have before and after it of what is asked for most."""
+        total = self._shares.share_of(ROOT) or {}
+        asked = request.resources
+        # Pods are asked for by each request: they are what it is about where it asks for no more.
+        names = sorted(asked.keys() - {"pods"}) or ["pods"]
+        resource = max(names, key=lambda name: asked[name] / max(total.get(name, 0), 1))
+        moves = {queue: asked[resource]}
+        for one in plan.victims:
+            gives = dict(one.giver.resources).get(resource, 0)
+            moves[one.queue] = moves.get(one.queue, 0) - gives
+        # What goes for others already does not count, though it is still there.
+        going = Counter[str]()
+        sums = self._holdings().sums
+        for uid in self._preemptions.evicted:
+            added = sums.contribution(uid)
+            if added is not None and added.phase is PodPhase.ALLOCATED:
+                going[added.queue] += added.amounts.get(resource, 0)
+        found = []
+        for path, move in moves.items():
+            leaving = sums[path].vectors["leaving"].get(resource, 0) + going[path]
+            before = self._shares.taken(path, resource) - leaving
+            share = self._shares.share_of(path)
+            of = None if share is None else share.get(resource)
+            found.append(Shift(path, resource, before, before + move, of))
+        return tuple(found)

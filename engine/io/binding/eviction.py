@@ -52,7 +52,7 @@ class Cause:
         check: Raises if the preemption must not go on; called before every request.
         group: The PodGroup that needs the capacity, by its uid; "": the pod alone.
         given_back: Of victims, by uid, that go because their queue gives back, and not because they
-            are less important: that queue, and the one that it is for.
+            are less important: which queue to which, for people.
     """
 
     preemptor: Pod
@@ -61,15 +61,7 @@ class Cause:
     revision: str
     check: Callable[[], None]
     group: str = ""
-    given_back: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-    def of_queues(self, victim: Pod) -> str:
-        """Which queue gives *victim* back for which; "": none does."""
-        queues = self.given_back.get(victim.uid)
-        if queues is None:
-            return ""
-        giver, taker = (f"queue `{path}`" if path else "the root" for path in queues)
-        return f"{giver} gives back to {taker}"
+    given_back: Mapping[str, str] = field(default_factory=dict)
 
 
 class Evicted(enum.Enum):
@@ -179,8 +171,8 @@ class Evictor:
         cause.check()
         by = f"podgroup {cause.group}" if cause.group else f"pod {cause.preemptor.uid}"
         note = f"Preempted by {by} on node {cause.node}"
-        if of_queues := cause.of_queues(victim):
-            note += f": {of_queues}"
+        if given_back := cause.given_back.get(victim.uid):
+            note += f": {given_back}"
         is_in_memory = self._send_back(victim.uid)
         if is_in_memory:
             note += " (in kube-scheduler memory)."
@@ -191,6 +183,7 @@ class Evictor:
             pod=victim.key,
             node=cause.node,
             preemptor=cause.preemptor.key,
+            **({"reason": given_back} if given_back else {}),
             in_memory=is_in_memory,
             profile=cause.profile,
             revision=cause.revision,
@@ -244,7 +237,10 @@ class Evictor:
     def _condition(self, victim: Pod, cause: Cause) -> dict[str, Any] | None:
         """The condition that says why the pod is evicted; None if the pod has it already."""
         kind = "podgroup" if cause.group else "pod"
-        why = cause.of_queues(victim) or f"preempting to accommodate a higher priority {kind}"
+        why = (
+            cause.given_back.get(victim.uid)
+            or f"preempting to accommodate a higher priority {kind}"
+        )
         message = printable.message(f"{cause.profile}: {why}")
         condition: dict[str, Any] = {
             "type": DISRUPTION_TARGET,

@@ -47,9 +47,8 @@ class Preemptor:
         report: Takes the event that a preemption ends with.
         metrics, clock: Measure.
         is_wanted: True if the pod with a uid still wants a node.
-        queues_of: For whose queue a victim's queue gives it back: takes the preemptor and a victim,
-            as `namespace/name`, gives both queues, the victim's first; None: it is no matter of
-            queues.
+        given_back: Which queue gives a victim back to which, for people: takes the preemptor and
+            the victim, as `namespace/name`; "": it is no matter of queues.
         may_act: False when another process may be leading: nothing is evicted then.
         parallelism: See `PARALLELISM`.
     """
@@ -63,7 +62,7 @@ class Preemptor:
         metrics: Metrics,
         clock: Clock,
         is_wanted: Callable[[str], bool],
-        queues_of: Callable[[str, str], tuple[str, str] | None] = lambda _taker, _victim: None,
+        given_back: Callable[[str, str], str] = lambda _taker, _victim: "",
         may_act: Callable[[], bool] = always_allowed,
         parallelism: int = PARALLELISM,
     ) -> None:
@@ -72,7 +71,7 @@ class Preemptor:
         self._metrics = metrics
         self._clock = clock
         self._is_wanted = is_wanted
-        self._queues_of = queues_of
+        self._given_back = given_back
         self._may_act = may_act
         self._evictor = evictor
         self._first_victims = asyncio.Semaphore(parallelism)
@@ -110,10 +109,9 @@ class Preemptor:
     async def _run(self, evict: Evict) -> None:
         preemptor, node = evict.preemptor, evict.preemption.node
         given_back = {
-            victim.uid: queues
+            victim.uid: text
             for victim in evict.victims
-            if (queues := self._queues_of(preemptor.key, victim.key)) is not None
-            and queues[0] != queues[1]  # else it is for a more important pod of the same queue
+            if (text := self._given_back(preemptor.key, victim.key))
         }
         cause = Cause(
             preemptor,

@@ -4,7 +4,7 @@ Owns putting the two together. What was decided comes first; what an explanation
 as it is now is marked as such.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +12,21 @@ import msgspec
 
 from engine.core.framework import reasons
 from engine.core.kernel.kernel import Kernel
+from engine.core.kernel.reclaims import Reclaimed
 from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.transitions import Place
 from engine.explaining.event_words import in_words
+from engine.explaining.reclaim_words import reclaim_text
+from engine.lib.printable import counted
 from engine.surfaces.live.answers import Origin, Outcome, PodAnswer, PreemptionAnswer, QueueRow
 from engine.surfaces.live.decision_record import DecidedPod, DecisionRecord
 from engine.surfaces.live.explainer import Question
 from engine.surfaces.live.moments import Moments, at_text
 from engine.surfaces.live.queue_page import PERMIT, QueueRows
 from engine.surfaces.live.ranking import MadeRanking
+from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.turn import Turn, turn_headline, turn_of
 
 
@@ -39,6 +43,7 @@ class KnownPod:
         turn: Where it stands in the tree of queues; None if it is in none.
         moves: What moved it through the queue.
         decided: The last decision about it, if it is known.
+        reclaimed: The latest reclaim for it, if there was one.
         canary: The revision on its way that decides it; "" if the policies in force do.
     """
 
@@ -51,6 +56,7 @@ class KnownPod:
     moves: tuple[str, ...] = ()
     decided: DecidedPod | None = None
     is_evicting: bool = False
+    reclaimed: Reclaimed | None = None
     canary: str = ""
 
     def question(self, asked: Sequence[str] = ()) -> Question:
@@ -86,6 +92,7 @@ def known_pod(
         moves=() if queued is None else tuple(move.text(monotonic) for move in queued.moves),
         decided=record.of(pod.uid),
         is_evicting=pod.uid in kernel.preemptions,
+        reclaimed=kernel.reclaims.for_taker(key),
         canary=_canary_of(kernel, pod),
     )
 
@@ -98,8 +105,8 @@ def _canary_of(kernel: Kernel, pod: Pod) -> str:
     return canary.scheduler.bundle.revision
 
 
-def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAnswer:
-    """The answer about a pod that the explainer *explained*."""
+def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments, rules: Rules) -> PodAnswer:
+    """The answer about a pod that the explainer *explained*; *rules* are those in force."""
     replaced: dict[str, Any]
     if known.node:
         replaced = _of_placed(known, explained, moments)
@@ -110,6 +117,9 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAn
     if known.row is not None and known.row.group:
         group = f"it is tried with its group `{known.row.group}`; the pod alone is explained here"
         replaced["notes"] = (*replaced.get("notes", explained.notes), group)
+    if known.reclaimed is not None:
+        texts = _reclaimed(known.reclaimed, moments, rules)
+        replaced["notes"] = (*replaced.get("notes", explained.notes), *texts)
     if by := _by_canary(known):
         replaced["notes"] = (*replaced.get("notes", explained.notes), by)
     return msgspec.structs.replace(
@@ -121,6 +131,15 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments) -> PodAn
         moves=known.moves,
         **replaced,
     )
+
+
+def _reclaimed(one: Reclaimed, moments: Moments, rules: Rules) -> Iterator[str]:
+    """What each queue gave back for the pod."""
+    at, rule = moments.text(one.at), rules.hook(one.policy, "reclaim")
+    for giver in dict.fromkeys(queue for _, queue, _ in one.victims):
+        if text := reclaim_text(one, giver, rule):
+            pods = counted(sum(queue == giver for _, queue, _ in one.victims), "pod")
+            yield f"at {at} {pods} had to go for it: {text}"
 
 
 def _by_canary(known: KnownPod) -> str:

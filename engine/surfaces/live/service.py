@@ -335,7 +335,7 @@ class LiveAnswers:
         if in_force != explained.revision:
             notes.append(f"the policies were replaced meanwhile: revision {in_force} decides now")
         explained = msgspec.structs.replace(explained, notes=tuple(notes))
-        return pod_answer(known, explained, Moments(self._clock))
+        return pod_answer(known, explained, Moments(self._clock), self._rules())
 
     async def _for(self, viewer: Viewer, answer: PodAnswer) -> PodAnswer:
         """*answer* without what the viewer may not see."""

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from devkit.cluster import DevCluster
+from engine.surfaces.live.answers import PodAnswer
 from tests.engine.app.harness import config_map, events, namespace, scheduler
 from tests.engine.core.kernel.queue_world import tree_files
 from tests.engine.core.kernel.test_reclaims import SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
+from tests.engine.surfaces.live.test_service import ALL
 from tests.live import node, pod
 from tests.waiting import eventually
 
@@ -59,7 +61,14 @@ async def test_a_victim_learns_which_queue_gives_back_for_which(cluster: DevClus
         await eventually(lambda: len(events(cluster, "Preempted")) == 1)
         (event,) = events(cluster, "Preempted")
         uid = _found(cluster, "r")["metadata"]["uid"]
+        line = 1 + SHARED.splitlines().index("def reclaim(taker, victim):")
         assert event["note"] == (
-            f"Preempted by pod {uid} on node n: queue `web` gives back to queue `research`"
+            f"Preempted by pod {uid} on node n: queue `web` gives back to queue `research`, by "
+            f"fair.star:{line} (research: 0 cpu -> 1 cpu of a share of 1 cpu; "
+            "web: 4 cpu -> 3 cpu of a share of 3 cpu)"
         )
+        _, answer = await app.surfaces.live.explain(ALL, {}, "default", "r")
+        assert isinstance(answer, PodAnswer)
+        gave = event["note"].partition("node n: ")[2]
+        assert any(note.endswith(f"1 pod had to go for it: {gave}") for note in answer.notes)
         assert app.kernel.reclaims.latest[-1].queue == "research"

@@ -9,7 +9,9 @@ import pytest
 
 from engine.core.kernel.events import PreemptionEnded, TimePassed
 from engine.core.kernel.instructions import Bind, Evict, Instruction, ReportDecision, ReportFault
+from engine.core.kernel.reclaims import Shift
 from engine.core.kernel.victim_search import SnapshotNodes, VictimSearch, budget_wait
+from engine.explaining.reclaim_words import reclaim_text
 from engine.rollout.trial import frozen_copy
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import FAIR, QueueWorld, tree_files
@@ -147,9 +149,16 @@ def test_who_has_more_than_its_share_gives_to_who_has_less() -> None:
     assert gone == ["b7", "b6", "b5", "b4"], "those that started last"
     assert world.kernel.reclaims.taken == {("a", "b"): 4}
     last = world.kernel.reclaims.latest[-1]
-    assert world.kernel.reclaims.queues_of(last.taker, "default/b4") == ("b", "a")
-    assert world.kernel.reclaims.queues_of(last.taker, "default/b3") is None, "it stays"
-    assert world.kernel.reclaims.queues_of("default/other", "default/b4") is None
+    assert world.kernel.reclaims.for_taker(last.taker) is last
+    assert (last.queue, last.giver_of("default/b4")) == ("a", "b")
+    assert last.giver_of("default/b3") is None, "it stays"
+    assert last.shifts == (Shift("a", "cpu", 3000, 4000, 4000), Shift("b", "cpu", 5000, 4000, 4000))
+    assert reclaim_text(last, "b", "fair.star:9") == (
+        "queue `b` gives back to queue `a`, by fair.star:9 "
+        "(a: 3 cpu -> 4 cpu of a share of 4 cpu; b: 5 cpu -> 4 cpu of a share of 4 cpu)"
+    )
+    assert reclaim_text(last, "a", "") == "", "for a more important pod of its own"
+    assert world.kernel.reclaims.for_taker("default/other") is None
     assert world.kernel.reclaims.reversals == 0
 
 
