@@ -3,6 +3,7 @@
 Owns records only; what they say is the turn queue's.
 """
 
+import re
 from dataclasses import dataclass
 
 from engine.core.model.pod import Pod
@@ -105,7 +106,9 @@ def hold_text(queue: str, hold: Hold, *, has_failed: bool = False) -> str:
     """Why a request of *queue* is held, for people."""
     if has_failed:
         return hold.reason
-    text = f"queue `{queue}`: {hold.reason}"
+    # A policy may name the queue by itself, with quotes of any kind.
+    is_named = re.match(rf"queue [`'\"]?{re.escape(queue)}(?![\w./-])", hold.reason)
+    text = hold.reason if is_named else f"queue `{queue}`: {hold.reason}"
     if hold.short is None:
         return text
     resource, by = hold.short

@@ -9,6 +9,8 @@ import pytest
 from engine.core.framework.reason_kinds import REASONS
 from engine.core.kernel.events import TimePassed
 from engine.core.kernel.instructions import ReportDecision, ReportFault, ReportHeld
+from engine.core.kernel.turn_standing import hold_text
+from engine.core.scheduling.tree_hooks import Hold
 from engine.core.sharing.ratios import turn_key_text
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import FAIR, QueueWorld, tree_files
@@ -438,3 +440,18 @@ def test_whoever_could_start_is_asked_before_the_world_comes_to_rest(seed: int) 
                 if queues[one]
             ]
             assert min(room, default=free) < pod.requests["cpu"], f"{pod.name} could start"
+
+
+@pytest.mark.parametrize(
+    ("reason", "want"),
+    [
+        ("is full", "queue `a/b`: is full"),
+        ("queue a/b is full", "queue a/b is full"),
+        ("queue `a/b` is full", "queue `a/b` is full"),
+        ("queue 'a/b': is full", "queue 'a/b': is full"),
+        ("queue a/bc is full", "queue `a/b`: queue a/bc is full"),
+        ("queue a/b/c is full", "queue `a/b`: queue a/b/c is full"),
+    ],
+)
+def test_the_queue_is_named_once_whether_the_policy_names_it_or_not(reason: str, want: str) -> None:
+    assert hold_text("a/b", Hold(reason)) == want
