@@ -326,7 +326,7 @@ class QueueShares:
         self._scheduler = scheduler
         self.is_on = scheduler.tree is not None
         self._sums = QueueSums(_NO_TREE)
-        self._shares.clear()
+        self._shares.clear(self._time.monotonic())
         self._shares.use(_NO_TREE, _NO_TREE)
         self._sources.begin()
         for kept in (self._keys, self._named, self._touched, self._failed):

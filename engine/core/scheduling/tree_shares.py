@@ -89,6 +89,8 @@ class TreeShares:
         # Of which nothing was passed up since they changed; and for which no shares were computed.
         self._unpassed: set[str] = set()
         self._dirty: set[str] = set()
+        # Of queues of the tree before, until one of the path is there.
+        self._spans: dict[str, tuple[Span, Span]] = {}
         # How queues stood before a trial; None: there is none.
         self._before: dict[str, tuple[dict[str, dict[str, int]], Vectors, bytes]] | None = None
 
@@ -125,8 +127,15 @@ class TreeShares:
         """Something about this queue has changed that its sums do not show."""
         self._unpassed.add(path)
 
-    def clear(self) -> None:
-        """Forget everything."""
+    def clear(self, now: float) -> None:
+        """Forget everything at *now*, but for how long queues starved and borrowed.
+
+        Queues of the next tree that have the same paths go on with it.
+        """
+        self._spans = {
+            path: (Span(one.starving.until(now)), Span(one.borrowing.until(now)))
+            for path, one in self._standing.items()
+        }
         self.wrong.clear()
         self.failures.clear()
         for kept in (self.changed, self._standing, self._unpassed, self._dirty):
@@ -136,13 +145,17 @@ class TreeShares:
         """Follow *tree*, which takes the place of *before*."""
         kept, self._standing = self._standing, {}
         for path, queue in tree.queues.items():
-            self._standing[path] = kept.get(path) or Standing()
+            self._standing[path] = kept.get(path) or self._new(path)
             if path not in kept or before.queues[path].attributes != queue.attributes:
                 self._unpassed.add(path)
                 self.changed.setdefault(path, set()).add(ATTRIBUTES)
         for path, queue in tree.queues.items():
             if path in before.queues and queue.children != before.queues[path].children:
                 self._pass_up_again(queue)
+
+    def _new(self, path: str) -> Standing:
+        starving, borrowing = self._spans.pop(path, None) or (Span(), Span())
+        return Standing(starving=starving, borrowing=borrowing)
 
     def pass_up(self, hooks: TreeHooks, sums: QueueSums) -> None:
         """Ask what is passed up by queues that have changed; shares stay as they are."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.core.kernel.events import ObjectChanged, QueueObjectChanged
+from engine.core.kernel.events import ObjectChanged, QueueObjectChanged, RevisionSwitched
 from engine.core.model import objects as api
 from engine.core.model.objects import from_plain
 from tests.builders import make_node, make_pod
@@ -308,6 +308,31 @@ def test_how_long_a_queue_was_short_of_its_share() -> None:
     world.settle()
     states = {one.queue.path: one for one in world.kernel.shares.states()}
     assert states["web"].starved < 75, "it has what it wants"
+
+
+def test_an_edit_of_the_tree_leaves_how_long_its_queues_were_short() -> None:
+    world = QueueWorld(queues={"web": {}, "research": {}, "old": {}})
+    world.add_node(make_node("n", cpu=4))
+    for number in range(4):
+        world.add(_pod(f"r{number}", "research", node="n"))
+    world.add(_pod("w", "web"))
+    world.settle()
+    world.clock.advance(60)
+    world.settle()
+
+    def edit(**queues: Any) -> dict[str, tuple[float, float]]:
+        edited = QueueWorld(queues=queues)
+        world.report(RevisionSwitched(edited.scheduler))
+        world.settle()
+        states = world.kernel.shares.states()
+        return {one.queue.path: (round(one.starved), round(one.borrowed)) for one in states}
+
+    same = {"web": (60, 0), "research": (0, 60), "": (0, 0)}
+    assert edit(web={"weight": 3}, research={}, new={}) == {**same, "new": (0, 0)}
+    world.clock.advance(60)
+    assert edit(web={}, research={})["web"] == (120, 0), "it is short still"
+    assert edit(research={}) == {"": (0, 0), "research": (0, 120)}
+    assert edit(web={}, research={})["web"] == (0, 0), "another queue, of the name of one before"
 
 
 def _starved(world: QueueWorld) -> set[str]:
