@@ -43,7 +43,7 @@ class QueueTreePolicy:
         attributes: The attributes that a queue may have, with what they are where none is given.
         mentioned: By hook, the names of fields that its text, and what it calls, reads of anything.
         given: The queues that are written out.
-        objects, namespaces, unknown: As in the document.
+        objects, namespaces, unknown, guarantees: As in the document.
         refresh: Seconds between two computations of shares, at least.
         limits: The runtime's own, of evictions.
     """
@@ -57,6 +57,7 @@ class QueueTreePolicy:
     objects: tuple[ObjectSource, ...] = ()
     namespaces: NamespaceSource | None = None
     unknown: str = HOLD
+    guarantees: str = ""
     refresh: float = 0.1
     limits: ReclaimLimits = field(default_factory=ReclaimLimits)
 
@@ -130,6 +131,12 @@ def resolve_queue_tree(
             "or let the labels of namespaces say it: `namespaces: {label: ...}`",
         )
     attributes = declared(config.policy)
+    if config.guarantees and not isinstance(attributes.get(config.guarantees), dict):
+        amounts = [name for name, default in attributes.items() if isinstance(default, dict)]
+        config.place.object().place("guarantees").wrong(
+            f"guarantees: `{config.policy}` reads no attribute `{config.guarantees}` of amounts",
+            did_you_mean(config.guarantees, amounts) or _known(amounts),
+        )
     arguments = read_arguments(config.policy, config.args, policy.defaults)
     made = Instance(policy.name, policy.module, arguments.given, arguments.types)
     if made not in instances:
@@ -144,6 +151,7 @@ def resolve_queue_tree(
         objects=config.objects,
         namespaces=config.namespaces,
         unknown=config.unknown,
+        guarantees=config.guarantees,
         refresh=config.shares.refresh.total_seconds(),
         limits=config.limits,
     )

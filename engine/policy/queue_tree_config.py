@@ -77,6 +77,7 @@ class QueueTreeConfig:
         objects, namespaces: Where further queues come from.
         unknown: What becomes of pods of a queue that is not there: `hold`, `count` (in the root),
             or the path of the queue that they are in.
+        guarantees: The attribute by which queues are guaranteed amounts; "": none.
         shares: How often shares are computed at most.
         limits: The runtime's own, of evictions.
         place: The document.
@@ -89,6 +90,7 @@ class QueueTreeConfig:
     objects: tuple[ObjectSource, ...] = entry(listed(record(ObjectSource)), ())
     namespaces: NamespaceSource | None = entry(record(NamespaceSource), None)
     unknown: str = entry(Field.text, HOLD)
+    guarantees: str = entry(Field.text, "")
     shares: _Shares = entry(record(_Shares), factory=_Shares)
     limits: ReclaimLimits = entry(record(ReclaimLimits), factory=ReclaimLimits)
 

@@ -35,6 +35,7 @@ from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.core.scheduling.tree_hooks import QueueView, TreeHooks
 from engine.core.scheduling.tree_shares import Standing, TreeShares
 from engine.core.sharing.amounts import Amounts, add, offered
+from engine.core.sharing.guarantees import broken_guarantees
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
 from engine.core.sharing.tree import ROOT, Queue, QueueTree, build_tree
 from engine.lib.printable import counted
@@ -102,6 +103,8 @@ class QueueShares:
         # Pods that name a queue which is not there, by that name; and the name, by uid.
         self._astray: dict[str, dict[str, None]] = {}
         self._strays_to: dict[str, str] = {}
+        # What is wrong with guarantees, and of which tree and nodes: each scrape asks.
+        self._guaranteed: tuple[QueueTree, Amounts, list[str]] = _NO_TREE, {}, []
         self.seconds = 0.0  # that computing shares took in all
         #: Grows when pods may be in other queues than before, for another reason than their own.
         self.places_version = 0
@@ -141,7 +144,19 @@ class QueueShares:
         }
         kept = (self._sources.problems, of_pods)
         texts = [text for found in kept for _, text in sorted(found.items())]
-        return [*of_tree, *texts, *self._missing(readable), *self._shares.problems]
+        guarantees = self._broken_guarantees()
+        return [*of_tree, *guarantees, *texts, *self._missing(readable), *self._shares.problems]
+
+    def _broken_guarantees(self) -> list[str]:
+        """What queues are guaranteed that is not there."""
+        attribute = "" if self.hooks is None else self.hooks.tree.guarantees
+        if not attribute:
+            return []
+        tree, total, found = self._guaranteed
+        if tree is not self.tree or total != self._total:
+            found = broken_guarantees(self.tree, attribute, self._total)
+            self._guaranteed = self.tree, dict(self._total), found
+        return found
 
     def _missing(self, readable: Collection[str] | None) -> Iterator[str]:
         """Which queues pods name that are not there, those that most do first."""

@@ -154,7 +154,7 @@ class TreeShares:
                 self._pass_up_again(queue)
 
     def _new(self, path: str) -> Standing:
-        starving, borrowing = self._spans.pop(path, None) or (Span(), Span())
+        starving, borrowing = self._spans.pop(path, (Span(), Span()))
         return Standing(starving=starving, borrowing=borrowing)
 
     def pass_up(self, hooks: TreeHooks, sums: QueueSums) -> None:

@@ -7,6 +7,8 @@ import pytest
 from engine.core.kernel.events import ObjectChanged, QueueObjectChanged, RevisionSwitched
 from engine.core.model import objects as api
 from engine.core.model.objects import from_plain
+from engine.policy.bundle import build_bundle
+from engine.policy.errors import PolicyErrors
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import FAIR, QueueWorld, tree_files
 from tests.engine.core.kernel.random_life import FILES, RandomLife
@@ -333,6 +335,28 @@ def test_an_edit_of_the_tree_leaves_how_long_its_queues_were_short() -> None:
     assert edit(web={}, research={})["web"] == (120, 0), "it is short still"
     assert edit(research={}) == {"": (0, 0), "research": (0, 120)}
     assert edit(web={}, research={})["web"] == (0, 0), "another queue, of the name of one before"
+
+
+def test_guarantees_that_cannot_be_kept_are_problems() -> None:
+    queues = {
+        "a": {"limit": {"cpu": 3}},
+        "a/x": {"limit": {"cpu": 2}},
+        "a/y": {"limit": {"cpu": 2, "memory": "1Gi"}},
+        "b": {},
+        "b/z": {"limit": {"cpu": 4}},
+    }
+    world = QueueWorld(queues=queues, guarantees="limit")
+    world.settle()
+    of_a = "queue `a` is guaranteed 3 cpu (`limit`), those below it 4 cpu together"
+    assert world.kernel.shares.problems() == [of_a], "of no nodes nothing is known yet"
+    world.add_node(make_node("n", cpu=6, memory="2Gi"))
+    of_all = "queues are guaranteed 7 cpu together (`limit`), nodes offer 6 cpu"
+    assert set(world.kernel.shares.problems()) == {of_a, of_all}
+    world.add_node(make_node("m", cpu=1))
+    assert world.kernel.shares.problems() == [of_a]
+    assert QueueWorld(queues=queues).kernel.shares.problems() == [], "it is a limit there"
+    with pytest.raises(PolicyErrors, match="reads no attribute `weight` of amounts"):
+        build_bundle(tree_files(queues=queues, guarantees="weight"))
 
 
 def _starved(world: QueueWorld) -> set[str]:
