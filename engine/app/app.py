@@ -14,6 +14,7 @@ import structlog
 from engine.app.carrying import Carrying, make_kernel
 from engine.app.counting import DecisionCounting
 from engine.app.environment import make_environment
+from engine.app.kept_usage import KeptUsage
 from engine.app.leadership import Leadership
 from engine.app.policies import Policies, PolicyParts
 from engine.app.reporting import Reporting
@@ -130,6 +131,14 @@ class App:
             report=self.report,
             bundles=lambda: self.policies.bundles(),
         )
+        self.kept_usage = KeptUsage(
+            self.kernel.shares,
+            learned_store or NoLearnedStore(),
+            states=env.saved,
+            may_save=self.leadership.may_save,
+            report=self.report,
+            clock=clock,
+        )
         self.emulation = self._make_emulation(settings)
         self.policies = self._make_policies(policies)
         counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
@@ -242,6 +251,8 @@ class App:
         self._background.start(rollout.run())
         self._background.start(self._tick())
         self._background.start(watching.facts.run())
+        self.kept_usage.begin()
+        self._background.start(self.kept_usage.run())
         await self._background.unless_broken(watching.facts.wait_until_reported())
         await self._background.unless_broken(self.env.saved.settled())
         # 5. Leading.

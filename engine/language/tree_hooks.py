@@ -9,6 +9,9 @@ from typing import Final
 from engine.language.hook import Hook, HookParameter
 from engine.language.verdicts import NOTHING, PATH, QUEUES, TURN_KEY, VECTORS, int_in, made
 
+#: The field that a queue has only if its tree keeps it.
+USAGE: Final = "usage"
+
 #: What a hook sees of a queue, whatever tree it is in; the attributes of the tree come with them.
 QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "name": ("str", "the last part of its path"),
@@ -36,6 +39,11 @@ QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "share": (
         "dict[str, int]",
         "what `shares` gave it; of the root, what all nodes offer that are not cordoned",
+    ),
+    USAGE: (
+        "dict[str, int]",
+        "what it had of what all nodes offer, averaged over the past with a half-life, in "
+        "thousandths; only if the tree has `usage`",
     ),
     "above": (
         "list",

@@ -8,6 +8,7 @@ namespaces add is known only in a cluster, see `core.kernel.queue_trees`.
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from engine.core.model.quantity import QuantityError, resource_amount
@@ -15,6 +16,7 @@ from engine.core.sharing.amounts import LARGEST
 from engine.core.sharing.tree import GivenQueue, build_tree
 from engine.language import tree_hooks
 from engine.language.syntax import parse, walk, with_loaded
+from engine.language.tree_hooks import USAGE
 from engine.policy.arguments import UNKNOWN, read_arguments
 from engine.policy.documents import did_you_mean
 from engine.policy.evaluator import Files, Instance
@@ -26,6 +28,7 @@ from engine.policy.queue_tree_config import (
     ObjectSource,
     QueueTreeConfig,
     ReclaimLimits,
+    UsageRule,
 )
 
 #: The one attribute that may be below 0, as it may everywhere in Kubernetes.
@@ -41,11 +44,13 @@ class QueueTreePolicy:
         instance: See `policy`.
         hooks: The parameters of each of its hooks, by name.
         attributes: The attributes that a queue may have, with what they are where none is given.
-        mentioned: By hook, the names of fields that its text, and what it calls, reads of anything.
+        mentioned: By hook, the names of fields that its text, and what it calls, reads of anything,
+            but for what an argument turns off: `queue.usage` in `... if args.past else 0`.
         given: The queues that are written out.
         objects, namespaces, unknown, guarantees: As in the document.
         refresh: Seconds between two computations of shares, at least.
         limits: The runtime's own, of evictions.
+        usage: How what queues used in the past is kept; None: it is not.
     """
 
     policy: str
@@ -60,6 +65,7 @@ class QueueTreePolicy:
     guarantees: str = ""
     refresh: float = 0.1
     limits: ReclaimLimits = field(default_factory=ReclaimLimits)
+    usage: UsageRule | None = None
 
     def mentions(self, name: str) -> bool:
         """True if any hook may read a field *name* of anything."""
@@ -87,12 +93,20 @@ class QueueTreePolicy:
 
 
 def policy_alone(
-    policy: PolicyFile, attributes: Mapping[str, Any], files: Files
+    policy: PolicyFile, attributes: Mapping[str, Any], files: Files, given: Mapping[str, Any]
 ) -> QueueTreePolicy:
-    """The policy as the first instance of a program, for a tree without queues of its own."""
+    """The policy as the first instance of a program, for a tree without queues of its own.
+
+    *given* are its arguments. It sees that no queue used anything in the past.
+    """
     hooks = _hooks(policy)
     return QueueTreePolicy(
-        policy.name, 0, hooks, attributes, _mentioned(files, policy.module, hooks)
+        policy.name,
+        0,
+        hooks,
+        attributes,
+        _mentioned(files, policy.module, hooks, {**policy.defaults, **given}),
+        usage=UsageRule(timedelta(hours=1)),
     )
 
 
@@ -138,6 +152,15 @@ def resolve_queue_tree(
             did_you_mean(config.guarantees, amounts) or _known(amounts),
         )
     arguments = read_arguments(config.policy, config.args, policy.defaults)
+    given = {**policy.defaults, **arguments.given}
+    mentioned = _mentioned(files, policy.module, hooks, given)
+    is_read = any(USAGE in names for names in mentioned.values())
+    at = _read_at(files, policy.module, USAGE, given) if is_read else ""
+    if at and config.usage is None:
+        place.wrong(
+            f"policy: `{config.policy}` reads `{USAGE}` of queues ({at}), which is not kept",
+            "have it kept: `usage: {halfLife: 1h}`",
+        )
     made = Instance(policy.name, policy.module, arguments.given, arguments.types)
     if made not in instances:
         instances.append(made)
@@ -146,7 +169,7 @@ def resolve_queue_tree(
         instance=instances.index(made),
         hooks=hooks,
         attributes=attributes,
-        mentioned=_mentioned(files, policy.module, hooks),
+        mentioned=mentioned,
         given=_given(config, attributes),
         objects=config.objects,
         namespaces=config.namespaces,
@@ -154,6 +177,7 @@ def resolve_queue_tree(
         guarantees=config.guarantees,
         refresh=config.shares.refresh.total_seconds(),
         limits=config.limits,
+        usage=config.usage,
     )
 
 
@@ -240,10 +264,13 @@ def _amounts(value: Any, is_written: bool) -> dict[str, int]:
     return found
 
 
-def _mentioned(files: Files, module: str, hooks: Collection[str]) -> dict[str, frozenset[str]]:
+def _mentioned(
+    files: Files, module: str, hooks: Collection[str], arguments: Mapping[str, Any]
+) -> dict[str, frozenset[str]]:
     """By hook, every name that its text, and what that uses of *module* and its loads, may read.
 
-    A name that stands for several things in these files stands for all of them.
+    A name that stands for several things in these files stands for all of them. What one of the
+    *arguments* turns off is not read.
     """
     fields: dict[str, set[str]] = {}
     uses: dict[str, set[str]] = {}
@@ -252,7 +279,7 @@ def _mentioned(files: Files, module: str, hooks: Collection[str]) -> dict[str, f
         for statement in tree.body if tree is not None else ():
             for name in _bound(statement):
                 read, used = fields.setdefault(name, set()), uses.setdefault(name, set())
-                for node in walk(statement):
+                for node in _live(statement, arguments if file == module else {}):
                     if isinstance(node, ast.Attribute):
                         read.add(node.attr)
                     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -283,3 +310,38 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
                 yield node.id
             elif isinstance(node, ast.keyword) and node.arg is not None:
                 yield node.arg
+
+
+def _read_at(files: Files, module: str, name: str, arguments: Mapping[str, Any]) -> str:
+    """Where *module*, or what it loads, first reads a field *name*; "" if only a string has it."""
+    for file in with_loaded(files, [module]):
+        tree = parse(files[file])
+        for node in _live(tree, arguments if file == module else {}) if tree is not None else ():
+            if isinstance(node, ast.Attribute) and node.attr == name:
+                return f"{file}:{node.lineno}"
+    return ""
+
+
+def _live(node: ast.AST, arguments: Mapping[str, Any]) -> Iterator[ast.AST]:
+    """The nodes below *node*, in order, but for those that an argument which is off leaves out."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        below = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.If | ast.IfExp) and _is_off(node.test, arguments):
+            left_out = node.body if isinstance(node, ast.If) else [node.body]
+            below = [one for one in below if one not in left_out]
+        elif isinstance(node, ast.BoolOp) and _is_off(node, arguments):
+            off = [_is_off(one, arguments) for one in node.values]
+            below = below[: below.index(node.values[off.index(True)]) + 1]
+        stack += reversed(below)
+
+
+def _is_off(test: ast.expr, arguments: Mapping[str, Any]) -> bool:
+    """True if *test* is `args.name`, or has it among what must all hold, and that is none."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(_is_off(one, arguments) for one in test.values)
+    if not isinstance(test, ast.Attribute) or not isinstance(test.value, ast.Name):
+        return False
+    return test.value.id == "args" and not arguments.get(test.attr, True)

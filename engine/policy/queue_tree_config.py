@@ -49,6 +49,34 @@ class _Shares:
     refresh: timedelta = entry(_NOT_NEGATIVE, timedelta(milliseconds=100))
 
 
+# Readings more frequent than that would cost more than an order by the past is worth.
+_SAMPLED: Final = checked(
+    Field.duration, lambda time: time >= timedelta(seconds=1), want="want a duration of at least 1s"
+)
+
+
+def _half_life(found: Field) -> timedelta | None:
+    time, least = found.duration(), timedelta(milliseconds=1)
+    if time is not None and time < least:
+        want = "want a duration of at least 1ms"
+        found.wrong(f"{want}, got {found.shown()}: usage would always be 0")
+        return least  # it is not missing, too
+    return time
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRule:
+    """How what queues used in the past is kept.
+
+    Attributes:
+        half_life: After so long without anything, half is left.
+        sampling: How often policies see what it is by now.
+    """
+
+    half_life: timedelta = entry(_half_life, timedelta(hours=1), is_required=True)
+    sampling: timedelta = entry(_SAMPLED, timedelta(seconds=5))
+
+
 @dataclass(frozen=True, slots=True)
 class ReclaimLimits:
     """What no policy may exceed when pods are evicted for a queue.
@@ -79,6 +107,7 @@ class QueueTreeConfig:
             or the path of the queue that they are in.
         guarantees: The attribute by which queues are guaranteed amounts; "": none.
         shares: How often shares are computed at most.
+        usage: How what queues used in the past is kept; None: it is not.
         limits: The runtime's own, of evictions.
         place: The document.
     """
@@ -92,6 +121,7 @@ class QueueTreeConfig:
     unknown: str = entry(Field.text, HOLD)
     guarantees: str = entry(Field.text, "")
     shares: _Shares = entry(record(_Shares), factory=_Shares)
+    usage: UsageRule | None = entry(record(UsageRule), None)
     limits: ReclaimLimits = entry(record(ReclaimLimits), factory=ReclaimLimits)
 
 

@@ -112,6 +112,7 @@ class _QueueReading:
 
     sums: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in VECTORS})
     share: dict[str, int] = field(default_factory=dict)
+    usage: dict[str, int] = field(default_factory=dict)
     starved: float = 0.0
     borrowed: float = 0.0
 
@@ -121,6 +122,7 @@ class _QueueReading:
                 add(total, amounts, 1)
         for resource, amount in (state.standing.share or {}).items():
             self.share[resource] = self.share.get(resource, 0) + amount
+        add(self.usage, state.usage or {}, 1)
         self.starved += state.starved
         self.borrowed += state.borrowed
 
@@ -159,6 +161,15 @@ class _QueueReadings:
             for queue, one in self._read().items()
             for resource, amount in one.share.items()
             if resource in self._offered
+        }
+
+    def usage(self) -> dict[tuple[str, str], float]:
+        """What was used in the past by queue and resource, in thousandths, if it is kept."""
+        read = self._read() if self._shares.keeps_usage else {}
+        return {
+            (queue, resource): one.usage.get(resource, 0)
+            for queue, one in read.items()
+            for resource in self._offered
         }
 
     def dominant(self) -> dict[str, float]:
@@ -273,6 +284,7 @@ def show_shares(
     metrics.queue_claimed.read = lambda: readings.sums("claimed")
     metrics.queue_leaving.read = lambda: readings.sums("leaving")
     metrics.queue_share.read = readings.shares
+    metrics.queue_usage.read = readings.usage
     metrics.queue_dominant_share.read = readings.dominant
     metrics.queue_starved_seconds.read = lambda: readings.seconds("starved")
     metrics.queue_borrowed_seconds.read = lambda: readings.seconds("borrowed")

@@ -361,6 +361,11 @@ class Metrics:
         "starsched_queue_dominant_share{queue}",
         "The largest part that a queue has of what the nodes offer of a resource, in thousandths.",
     )
+    queue_usage = pulled(
+        "starsched_queue_usage{queue,resource}",
+        "What a queue had of what the nodes offer, averaged over the past with a half-life, in "
+        "thousandths; only if the QueueTree has `usage`.",
+    )
     queue_starved_seconds = pulled_counter(
         "starsched_queue_starved_seconds_total{queue}",
         "Seconds for which a queue had less than its share of something that its pods wait for.",

@@ -249,7 +249,7 @@ class Answers:
             instance = Instance(policy.name, policy.module, given, types)
             program = Program(self._bundle.files, (instance,), self._bundle.program.limits)
             declared = declaration(self._bundle.files[policy.module], ATTRIBUTES).defaults
-            tree = policy_alone(policy, declared, self._bundle.files)
+            tree = policy_alone(policy, declared, self._bundle.files, given)
             bundle = replace(self._bundle, profiles=(profile,), program=program, queue_tree=tree)
             found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program, self._natives))
         return found

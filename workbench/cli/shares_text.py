@@ -16,9 +16,10 @@ from engine.surfaces.live.share_answers import (
     SharePair,
     SharesPage,
 )
+from engine.surfaces.live.shares_page import THOUSANDTHS
 from engine.surfaces.page.shares_view import QueueView, share_view, shares_view
-from engine.surfaces.page.words import age, amount, seconds_between, value
-from workbench.cli.table import numbers, print_table
+from engine.surfaces.page.words import age, amount, percent, seconds_between, value
+from workbench.cli.table import Column, numbers, print_table
 
 _INDENT = "  "
 _NO_SHARE = "-"
@@ -66,10 +67,12 @@ def print_share(answer: ShareAnswer) -> None:
     if attributes or source:
         say(console, f"  {escape(attributes + source)}")
     console.print()
-    rows = [(escape(one.resource), *_cells(one.resource, one.standing)) for one in view.cells]
-    print_table(
-        console, ("Resource", *_NUMBERS, ""), [(f"{_INDENT}{row[0]}", *row[1:]) for row in rows]
-    )
+    keeps = any(one.standing.usage is not None for one in view.cells)
+    rows = [
+        (f"{_INDENT}{escape(one.resource)}", *_cells(one.resource, one.standing, keeps=keeps))
+        for one in view.cells
+    ]
+    print_table(console, ("Resource", *_numbers(keeps=keeps), ""), rows)
     _pairs(console, answer.pairs, answer.pairs_left_out)
     _held(console, answer.held, answer.held_left_out)
     _reclaims(console, answer.reclaims, answer.at)
@@ -84,11 +87,13 @@ def print_share(answer: ShareAnswer) -> None:
         say(console, f"  {text} left out: of namespaces whose pods are not yours to see")
 
 
-_NUMBERS = numbers("Used", "Share", "Waiting")
+def _numbers(*, keeps: bool) -> list[Column]:
+    """The columns of numbers; *keeps*: with what was used in the past."""
+    return numbers("Used", "Share", "Waiting", *(["Past"] if keeps else []))
 
 
-def _cells(resource: str, one: ResourceStanding) -> tuple[str, str, str, str]:
-    """What is used, the share, what waits, and what is to be said of it."""
+def _cells(resource: str, one: ResourceStanding, *, keeps: bool) -> tuple[str, ...]:
+    """What is used, the share, what waits, what was used, and what is to be said of it."""
     said = ""
     if one.lacks:
         said = f"[red]lacks {amount(one.lacks, resource)}[/red]"
@@ -96,26 +101,29 @@ def _cells(resource: str, one: ResourceStanding) -> tuple[str, str, str, str]:
         said = f"[yellow]borrows {amount(one.borrowed, resource)}[/yellow]"
     share = _NO_SHARE if one.share is None else amount(one.share, resource)
     waiting = amount(one.waiting, resource) if one.waiting else ""
-    return amount(one.allocated, resource), share, waiting, said
+    past = [percent((one.usage or 0) / THOUSANDTHS)] if keeps else []
+    return amount(one.allocated, resource), share, waiting, *past, said
 
 
 def _queues(console: Console, views: Iterable[QueueView], *, is_tree: bool) -> None:
-    rows = [row for view in views for row in _rows(view, is_tree=is_tree)]
+    views = list(views)
+    keeps = any(c.standing.usage is not None for view in views for c in filter(None, view.cells))
+    rows = [row for view in views for row in _rows(view, is_tree=is_tree, keeps=keeps)]
     if rows:
         console.print()
-        print_table(console, ("Queue", "Resource", *_NUMBERS, ""), rows)
+        print_table(console, ("Queue", "Resource", *_numbers(keeps=keeps), ""), rows)
 
 
-def _rows(view: QueueView, *, is_tree: bool) -> Iterator[tuple[str, ...]]:
+def _rows(view: QueueView, *, is_tree: bool, keeps: bool) -> Iterator[tuple[str, ...]]:
     """The lines of a queue: one for each resource, its name on the first."""
     row = view.row
     indent = _INDENT * (row.level + 1 if is_tree else 1)
     name = indent + escape((view.name if is_tree else row.path) or "root")
     for cell in filter(None, view.cells):
-        yield name, escape(cell.resource), *_cells(cell.resource, cell.standing)
+        yield name, escape(cell.resource), *_cells(cell.resource, cell.standing, keeps=keeps)
         name = ""
     if name:
-        yield name, "", "", "", "", ""
+        yield name, *[""] * (6 if keeps else 5)
 
 
 def _pairs(console: Console, pairs: Iterable[SharePair], left_out: int) -> None:

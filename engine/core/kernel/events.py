@@ -43,6 +43,16 @@ class QueueObjectChanged(msgspec.Struct, frozen=True):
     object: Any | None
 
 
+class UsageRestored(msgspec.Struct, frozen=True):
+    """What queues used was saved `age` seconds ago: billionths of the cluster by path and resource.
+
+    It is taken up if the policies in force keep it.
+    """
+
+    saved: Mapping[str, Mapping[str, int]]
+    age: float
+
+
 class NodeFactsChanged(msgspec.Struct, frozen=True):
     """Other facts are known of a node, which need not exist yet."""
 
@@ -187,6 +197,7 @@ class Reply(msgspec.Struct, frozen=True):
 Event: TypeAlias = (
     ObjectChanged
     | QueueObjectChanged
+    | UsageRestored
     | NodeFactsChanged
     | PodFactsChanged
     | OtherFactsChanged

@@ -21,9 +21,12 @@ class KernelTime:
     def __init__(self, stopwatch: Callable[[], float] = standing_still) -> None:
         self._stopwatch = stopwatch
         self._offset = 0.0
+        #: The time of the last event, without what policies have taken since: the same in a replay.
+        self.entered_at = 0.0
 
     def enter(self, now: float) -> None:
         """Set the clock to *now* (monotonic seconds)."""
+        self.entered_at = now
         self._offset = now - self._stopwatch()
 
     def monotonic(self) -> float:

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.core.kernel.cluster import ClusterChanges
-from engine.core.kernel.events import NODES, PODS, ObjectChanged, QueueObjectChanged
+from engine.core.kernel.events import (
+    NODES,
+    PODS,
+    ObjectChanged,
+    QueueObjectChanged,
+    UsageRestored,
+)
 from engine.core.kernel.instructions import (
     Instruction,
     PodAssumed,
@@ -36,8 +42,9 @@ from engine.core.scheduling.tree_hooks import QueueView, TreeHooks
 from engine.core.scheduling.tree_shares import Standing, TreeShares
 from engine.core.sharing.amounts import Amounts, add, offered
 from engine.core.sharing.guarantees import broken_guarantees
-from engine.core.sharing.sums import Contribution, PodPhase, QueueSums, Sums
+from engine.core.sharing.sums import VECTORS, Contribution, PodPhase, QueueSums, Sums
 from engine.core.sharing.tree import ROOT, Queue, QueueTree, build_tree
+from engine.core.sharing.usage import Usage
 from engine.lib.printable import counted
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.queue_tree_config import COUNT, HOLD
@@ -52,6 +59,8 @@ _LONGEST_NAME: Final = 80
 
 _NO_TREE: Final = build_tree(())
 
+_MILLIS: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
@@ -61,6 +70,7 @@ class QueueState:
         queue: The queue with its attributes.
         sums: Of its pods and those below it.
         standing: What is passed up to it, and its share.
+        usage: What it used in the past, in thousandths; None: it is not kept.
         starved: Seconds for which it lacked something that its pods wait for.
         borrowed: Seconds for which it had more than its share of something.
     """
@@ -68,6 +78,7 @@ class QueueState:
     queue: Queue
     sums: Sums
     standing: Standing
+    usage: Amounts | None
     starved: float
     borrowed: float
 
@@ -105,6 +116,10 @@ class QueueShares:
         self._strays_to: dict[str, str] = {}
         # What is wrong with guarantees, and of which tree and nodes: each scrape asks.
         self._guaranteed: tuple[QueueTree, Amounts, list[str]] = _NO_TREE, {}, []
+        # Queues whose pods on nodes are others since their usage followed them; and those of which
+        # policies see another usage since that was asked.
+        self._used: dict[str, None] = {}
+        self._aged: set[str] = set()
         self.seconds = 0.0  # that computing shares took in all
         #: Grows when pods may be in other queues than before, for another reason than their own.
         self.places_version = 0
@@ -186,7 +201,9 @@ class QueueShares:
         now = self._time.monotonic() if now is None else now
         standing = self._shares[path]
         starved, borrowed = standing.starving.until(now), standing.borrowing.until(now)
-        return QueueState(self.tree.queues[path], self._sums[path], standing, starved, borrowed)
+        usage = None if self._usage is None else self._usage[path]
+        queue, sums = self.tree.queues[path], self._sums[path]
+        return QueueState(queue, sums, standing, usage, starved, borrowed)
 
     def queue_of(self, uid: str) -> str | None:
         """The path of the queue of the pod of *uid*; None: it is in none, or not known."""
@@ -211,7 +228,16 @@ class QueueShares:
         return self._sources.objects()
 
     def wakes_at(self) -> float | None:
-        """When shares are to be computed next (monotonic seconds); None: they need not be."""
+        """When shares are to be computed, or usage is to be read, next (monotonic seconds).
+
+        None: neither need be.
+        """
+        moments = [] if (due_at := self._due_at()) is None else [due_at]
+        if self._usage is not None and (reading := self._usage.next_reading) is not None:
+            moments.append(reading / _MILLIS)
+        return min(moments, default=None)
+
+    def _due_at(self) -> float | None:
         is_due = self._shares.is_dirty or self._sources.is_stale or self._sums.changed
         return self._next if is_due and self.hooks is not None else None
 
@@ -235,6 +261,9 @@ class QueueShares:
             if info.node is not None:
                 add(total, offered(info.node), 1)
         assert total == self._total, "what all nodes offer is not the sum of the nodes"
+        if self._usage is not None:
+            allocated = {path: self._sums[path].vectors["allocated"] for path in self.tree.queues}
+            self._usage.check_invariants(allocated, self._now_millis)
 
     # --- for the order of the queue ----------------------------------------------------------
 
@@ -265,7 +294,7 @@ class QueueShares:
     @property
     def has_moved(self) -> bool:
         """True if `moved` or `changed` would name a queue."""
-        return self._sums.has_moved or bool(self._shares.changed)
+        return self._sums.has_moved or bool(self._shares.changed or self._aged)
 
     def note_failure(self, hook: str, path: str, failure: PolicyFailure | None) -> None:
         """Keep that *hook* failed for the queue of *path*, or that it does not any more."""
@@ -284,6 +313,12 @@ class QueueShares:
         """
         changed, self._shares.changed = self._shares.changed, {}
         return changed
+
+    @property
+    def aged(self) -> set[str]:
+        """The queues of whose usage policies see another one since this was asked last."""
+        aged, self._aged = self._aged, set()
+        return aged
 
     def path_views(self, path: str, own: Sequence[str] = ()) -> list[QueueView]:
         """The queue of *path* and those above it, the root last, as hooks see them.
@@ -344,6 +379,7 @@ class QueueShares:
         self._shares.clear(self._time.monotonic())
         self._shares.use(_NO_TREE, _NO_TREE)
         self._sources.begin()
+        self._keep_usage()
         for kept in (self._keys, self._named, self._touched, self._failed):
             kept.clear()
         self._astray.clear()
@@ -413,6 +449,8 @@ class QueueShares:
         for uid in self._touched:
             self._settle(uid)
         self._touched.clear()
+        if self._usage is not None:
+            self._follow_usage(self._usage)
 
     def _touch(self, pod: Pod) -> None:
         self._keys[pod.uid] = pod.key
@@ -421,6 +459,10 @@ class QueueShares:
 
     def _settle(self, uid: str) -> None:
         added = self._contribution(uid)
+        if self._usage is not None:
+            for one in (self._sums.contribution(uid), added):
+                if one is not None and one.phase in VECTORS["allocated"]:
+                    self._used[one.queue] = None
         self._sums.put(uid, added)
         if added is None or added.phase not in (PodPhase.ALLOCATED, PodPhase.LEAVING):
             self._allocated_at.pop(uid, None)
@@ -520,6 +562,8 @@ class QueueShares:
         before, tree = self.tree, self._sources.build(hooks)
         self._sums.use(tree)
         self._shares.use(before, tree)
+        if self._usage is not None:
+            self._used |= dict.fromkeys((*self._usage.paths, *tree.queues))
         # Pods whose queues may go by these names now.
         if (before.queues.keys(), before.aliases, before.paths) != (
             tree.queues.keys(),
@@ -530,12 +574,82 @@ class QueueShares:
             for uid in list(self._keys):
                 self._settle(uid)
 
+    # --- what was used -----------------------------------------------------------------------
+
+    @property
+    def _usage(self) -> Usage | None:
+        return self._shares.usage
+
+    @property
+    def keeps_usage(self) -> bool:
+        """True if what queues used in the past is kept."""
+        return self._usage is not None
+
+    def usage_to_save(self, now: float) -> dict[str, dict[str, int]]:
+        """What queues have used by *now* (monotonic seconds), as `UsageRestored` has it.
+
+        The queues that used most come first.
+        """
+        return {} if self._usage is None else self._usage.to_plain(round(now * _MILLIS))
+
+    def restore_usage(self, event: UsageRestored) -> None:
+        """Go on from what an earlier process saved."""
+        if self._usage is not None:
+            self._read_usage()
+            age = round(max(0.0, event.age) * _MILLIS)
+            self._usage.restore(event.saved, age, self._now_millis)
+            self._read_usage()
+
+    @property
+    def _now_millis(self) -> int:
+        return round(self._time.entered_at * _MILLIS)
+
+    def _keep_usage(self) -> None:
+        """Keep what queues used as the policies in force say: what is known of it stays."""
+        rule = None if self.hooks is None else self.hooks.tree.usage
+        self._used.clear()
+        self._aged.clear()
+        if rule is None:
+            self._shares.usage = None
+            return
+        half_life, sampling = (
+            round(time.total_seconds() * _MILLIS) for time in (rule.half_life, rule.sampling)
+        )
+        if self._usage is None:
+            self._shares.usage = Usage(half_life, sampling)
+        else:
+            self._usage.retime(half_life, sampling, self._now_millis)
+            self._used |= dict.fromkeys(self._usage.paths)
+
+    def _follow_usage(self, usage: Usage) -> None:
+        """Have it follow what queues have on nodes since the event or decision."""
+        if not self._used:
+            return
+        self._read_usage()  # as it was until then
+        queues, now = self.tree.queues, self._now_millis
+        for path in self._used.keys() - queues.keys():
+            usage.follow(path, {}, self._total, now)
+        for path in {q.path: None for p in self._used if p in queues for q in self.tree.above(p)}:
+            usage.follow(path, self._sums[path].vectors["allocated"], self._total, now)
+        self._used.clear()
+
+    def _read_usage(self) -> None:
+        """Have policies see what queues have used by the last multiple of the sampling interval."""
+        if self._usage is None:
+            return
+        changed = self._usage.read(self._total, self._now_millis)
+        if self.hooks is not None and self.hooks.reads_usage:
+            for path in changed:
+                self._shares.mark(path)
+            self._aged |= changed
+
     # --- shares ------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Compute what is passed up, and the shares, if it is time and something has changed."""
         started = self._time.monotonic()
-        at = self.wakes_at()
+        self._read_usage()
+        at = self._due_at()
         if at is None or started < at or self.hooks is None:
             return
         if self._sources.is_stale:

@@ -342,9 +342,11 @@ class TurnQueue(ActiveQueue):
 
     def _notice(self) -> None:
         """Note which queues have changed, and which lanes that may help."""
-        moved, changed = self._shares.moved, self._shares.changed
-        for path in (*moved, *changed):
+        moved, changed, aged = self._shares.moved, self._shares.changed, self._shares.aged
+        for path in (*moved, *changed, *aged):
             self._stale.add(path)
+        if aged:
+            self._release_all((ROOT, ""))  # what they wait for may be another usage
         if self._watched:
             self._ripe |= {watch for watch in self._watched if watch[0] in moved}
             if self._ripe and self._retry_at is None:

@@ -19,7 +19,7 @@ from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.ratios import TurnKey, turn_sort_key
 from engine.core.sharing.sums import NONPREEMPTIBLE, VECTORS, Sums
 from engine.core.sharing.tree import ROOT, Queue
-from engine.language.tree_hooks import QUEUE_FIELDS
+from engine.language.tree_hooks import QUEUE_FIELDS, USAGE
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.queue_tree import QueueTreePolicy
 from engine.policy.verdicts import VerdictMemo
@@ -44,6 +44,7 @@ class QueueView:
         up: What the queues right below it pass up, by name.
         share: What it may have.
         claimed: What counts as allocated though it is not yet: others are evicted for it.
+        usage: What it used in the past, as read last.
     """
 
     queue: Queue
@@ -51,6 +52,7 @@ class QueueView:
     up: Vectors
     share: Amounts
     claimed: Amounts = field(default_factory=dict)
+    usage: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class TreeHooks:
 
     Attributes:
         kinds_read: The kinds of objects whose changes can put pods into other queues.
+        reads_usage: Answers may go by what queues used in the past.
     """
 
     def __init__(
@@ -152,6 +155,7 @@ class TreeHooks:
         self._shown_to = {
             hook: _Shown.by(names, tree.attributes) for hook, names in tree.mentioned.items()
         }
+        self.reads_usage: Final = tree.usage is not None and tree.mentions(USAGE)
 
     def has(self, hook: str) -> bool:
         """True if the policy has the hook."""
@@ -352,6 +356,8 @@ class TreeHooks:
             shown["up"] = view.up
         if "share" in wanted.of_queue:
             shown["share"] = view.share
+        if self.reads_usage and USAGE in wanted.of_queue:
+            shown[USAGE] = view.usage
         if above and "above" in wanted.of_queue:
             shown["above"] = [msgspec.Raw(self._shown(hook, one)) for one in above]
         return _encode({"$struct": shown})

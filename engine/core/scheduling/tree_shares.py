@@ -16,6 +16,7 @@ from engine.core.scheduling.tree_hooks import QueueView, TreeHooks, Vectors
 from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.sums import QueueSums
 from engine.core.sharing.tree import ROOT, Queue, QueueTree
+from engine.core.sharing.usage import Usage
 from engine.policy.evaluator import PolicyFailure
 
 #: In place of a resource in what has changed of a queue.
@@ -77,11 +78,13 @@ class TreeShares:
     Attributes:
         wrong: What is wrong with answers of the policy, by what it is about.
         failures: Hooks that gave none, by hook and queue.
+        usage: What queues used in the past; None: it is not kept.
     """
 
     def __init__(self) -> None:
         self.wrong: dict[str, str] = {}
         self.failures: dict[tuple[str, str], PolicyFailure] = {}
+        self.usage: Usage | None = None
         #: The queues whose share, attributes, or what is passed up to them, has changed since it
         #: was taken; each with the resources of which its share has grown, and `ATTRIBUTES`.
         self.changed: dict[str, set[str]] = {}
@@ -313,7 +316,14 @@ class TreeShares:
         """The queue of *path* as hooks see it."""
         standing, own = self._standing[path], sums[path]
         claimed = dict(own.vectors["claimed"])
-        return QueueView(sums.tree.queues[path], own, standing.up, standing.share or {}, claimed)
+        return QueueView(
+            sums.tree.queues[path],
+            own,
+            standing.up,
+            standing.share or {},
+            claimed,
+            {} if self.usage is None else self.usage[path],
+        )
 
     def _judge(self, path: str, sums: QueueSums, now: float) -> None:
         """Follow if the queue has less than its share, or more, from now on.

@@ -32,12 +32,12 @@ class _Node(Protocol):
     def allocatable(self) -> Amounts: ...
 
 
-# How many pods fit on a node is no amount that is divided among queues.
-_NOT_DIVIDED: Final = frozenset({"pods"})
+#: How many pods fit on a node is no amount that is divided among queues.
+NOT_DIVIDED: Final = frozenset({"pods"})
 
 
 def offered(node: _Node) -> Amounts:
     """What a node adds to what is divided: nothing while it is cordoned."""
     if node.unschedulable:
         return {}
-    return {r: amount for r, amount in node.allocatable.items() if r not in _NOT_DIVIDED}
+    return {r: amount for r, amount in node.allocatable.items() if r not in NOT_DIVIDED}

@@ -26,6 +26,8 @@ class ResourceStanding(msgspec.Struct, frozen=True, kw_only=True):
         lacks: How much of its share it does not have, although its pods wait for it; 0 if that is
             too little for each of them. This and `borrowed` are 0 without a share, and of the root,
             which has no others to borrow from.
+        usage: What it had of what the nodes offer, averaged over the past with the tree's
+            half-life, in thousandths; null if the tree does not keep it.
     """
 
     allocated: int = 0
@@ -37,6 +39,7 @@ class ResourceStanding(msgspec.Struct, frozen=True, kw_only=True):
     share: int | None = None
     borrowed: int = 0
     lacks: int = 0
+    usage: int | None = None
 
 
 class PodCounts(msgspec.Struct, frozen=True):

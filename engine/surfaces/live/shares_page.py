@@ -242,7 +242,7 @@ def share_row(
     *held* of its pods stand still.
     """
     queue, vectors = state.queue, state.sums.vectors
-    names = {*vectors["requested"], *(state.standing.share or {})}
+    names = {*vectors["requested"], *(state.standing.share or {}), *(state.usage or {})}
     resources = {name: _standing(state, name) for name in sorted(names) if resource in ("", name)}
     parts = {
         name: THOUSANDTHS * one.allocated // offered[name]
@@ -296,7 +296,8 @@ def _standing(state: QueueState, name: str) -> ResourceStanding:
         borrowed = max(0, amounts["allocated"] - share)
         if name in state.standing.lacks:
             lacks = max(0, min(share - amounts["allocated"], amounts["waiting"]))
-    return ResourceStanding(**amounts, share=share, borrowed=borrowed, lacks=lacks)
+    usage = None if state.usage is None else state.usage.get(name, 0)
+    return ResourceStanding(**amounts, share=share, borrowed=borrowed, lacks=lacks, usage=usage)
 
 
 def _offered(shares: QueueShares) -> Amounts:

@@ -112,6 +112,11 @@ class ShareView:
     requested: tuple[str, ...]
     next: str
 
+    @property
+    def keeps_usage(self) -> bool:
+        """True if the tree keeps what queues used in the past."""
+        return any(cell.standing.usage is not None for cell in self.cells)
+
 
 def shares_view(page: SharesPage, asked: Mapping[str, str]) -> SharesView:
     """What the template shows for *page*, which was *asked* for."""

@@ -248,6 +248,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
         "namespaces": {"label": "queue", "annotations": "queue/"},
         "unknown": "hold",
         "shares": {"refresh": "100ms"},
+        "usage": {"halfLife": "1h", "sampling": "5s"},
         "limits": {"victimsPerMinute": 60, "minRuntime": "5m"},
     },
     "facts": {

@@ -5,7 +5,7 @@ from typing import Any, Final
 import yaml
 
 from engine.core.kernel.events import QueueObjectChanged
-from engine.core.kernel.instructions import ReportHeld
+from engine.core.kernel.instructions import Evict, ReportHeld
 from tests.builders import make_node, make_pod
 from tests.engine.core.kernel.queue_world import QueueWorld
 from tests.engine.core.kernel.small_world import World
@@ -126,7 +126,7 @@ spec: {min: {cpu: 500m}, max: {cpu: 2}}
 class _ObjectWorld(QueueWorld):
     """A world with the queues that manifests stand for, governed by a shipped policy."""
 
-    def __init__(self, policy: str, manifests: str) -> None:
+    def __init__(self, policy: str, manifests: str, **more: Any) -> None:
         self._objects = list(yaml.safe_load_all(manifests))
         self._made = 0
         kinds = sorted({(one["apiVersion"], one["kind"]) for one in self._objects})
@@ -137,6 +137,7 @@ class _ObjectWorld(QueueWorld):
             "objects": [{"apiVersion": version, "kind": kind} for version, kind in kinds],
             "unknown": "count",
             "shares": {"refresh": "0s"},
+            **more,
         }
         files = {"config.yaml": only("NodeResourcesFit"), "tree.yaml": yaml.safe_dump(document)}
         World.__init__(self, files)
@@ -242,6 +243,57 @@ def test_kueue_starts_what_the_cohort_has() -> None:
     label = {"kueue.x-k8s.io/queue-name": "mine"}
     world.add_many(9, is_gated=False, namespace="team", labels=label)
     assert (world.started("all/a"), world.started("all/b")) == (2, 6)
+
+
+_THIRD_LOCAL_QUEUE: Final = """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: half, namespace: team}
+spec: {clusterQueue: b, fairSharing: {weight: 500m}}
+"""
+_BY_USAGE: Final[dict[str, Any]] = {
+    "args": {"usage_weights": {"cpu": 1}},
+    "usage": {"halfLife": "1h"},
+}
+
+
+def test_local_queues_of_kueue_go_by_what_they_used() -> None:
+    """The quotas are those of their ClusterQueue, as they are without."""
+    objects = _KUEUE + _SECOND_LOCAL_QUEUE + _THIRD_LOCAL_QUEUE
+    world = _ObjectWorld("kueue_fair", objects, **_BY_USAGE)
+    label = "kueue.x-k8s.io/queue-name"
+    ran = make_pod("ran", cpu=4, namespace="team", labels={label: "theirs"}).with_node("n")
+    world.add(ran)
+    world.wait(3600.0)
+    world.delete("ran")
+    for name in ("theirs", "half"):
+        world.add_many(9, is_gated=False, namespace="team", labels={label: name})
+    assert (world.started("all/b/team.theirs"), world.started("all/b/team.half")) == (0, 6)
+    assert world.sums("all/b") == {"cpu": 6000}
+    reason = "no quota is left, and none to borrow (short of 1 cpu at `all`)"
+    assert world.held() == {f"queue `all/b/team.{name}`: {reason}" for name in ("theirs", "half")}
+    world.add_many(9, is_gated=False, namespace="team", labels={label: "mine"})
+    assert (world.started("all/a"), world.started("all/b")) == (2, 6)
+    world.kernel.check_invariants()
+
+
+def test_what_one_local_queue_borrows_goes_to_the_owner_of_the_quota() -> None:
+    """LocalQueues have none of their own, neither to take by nor to be taken from."""
+    for more in ({}, _BY_USAGE):
+        objects = (_KUEUE + _SECOND_LOCAL_QUEUE).replace(
+            "spec:\n  cohort", "spec:\n  preemption: {reclaimWithinCohort: Any}\n  cohort"
+        )
+        world = _ObjectWorld("kueue_fair", objects, limits={"minRuntime": "0s"}, **more)
+        labels = {"kueue.x-k8s.io/queue-name": "theirs"}
+        world.add_many(6, is_gated=False, namespace="team", labels=labels)
+        assert world.started("all/b") == 6
+        labels = {"kueue.x-k8s.io/queue-name": "mine"}
+        taker = make_pod("taker", cpu=3, namespace="team", labels=labels)
+        world.add(taker)
+        world.turns(50)
+        evicted = [one for one in world.done if isinstance(one, Evict)]  # and never gone: again
+        assert {len(one.victims) for one in evicted} == {1}, more
 
 
 def test_koordinator_starts_what_the_runtime_allows() -> None:

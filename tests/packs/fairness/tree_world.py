@@ -27,7 +27,8 @@ def bundle_of(policy: str, args: str) -> Bundle:
     """The shipped policy with these arguments (YAML), for a tree that is given apart."""
     head = {"apiVersion": "starsched.dev/v1", "kind": "QueueTree", "policy": policy}
     # A tree without queues is refused; a world has its own instead.
-    document = {**head, "args": yaml.safe_load(args), "queues": {"none": {}}}
+    more = {"usage": {"halfLife": "1h"}, "queues": {"none": {}}}
+    document = {**head, "args": yaml.safe_load(args), **more}
     return build_bundle({"tree.yaml": yaml.safe_dump(document)})
 
 
