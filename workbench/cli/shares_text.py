@@ -101,8 +101,8 @@ def _cells(resource: str, one: ResourceStanding, *, keeps: bool) -> tuple[str, .
         said = f"[yellow]borrows {amount(one.borrowed, resource)}[/yellow]"
     share = _NO_SHARE if one.share is None else amount(one.share, resource)
     waiting = amount(one.waiting, resource) if one.waiting else ""
-    past = [percent((one.usage or 0) / THOUSANDTHS)] if keeps else []
-    return amount(one.allocated, resource), share, waiting, *past, said
+    past = "" if one.usage is None else percent(one.usage / THOUSANDTHS)
+    return amount(one.allocated, resource), share, waiting, *([past] if keeps else []), said
 
 
 def _queues(console: Console, views: Iterable[QueueView], *, is_tree: bool) -> None:

@@ -27,7 +27,7 @@ class ResourceStanding(msgspec.Struct, frozen=True, kw_only=True):
             too little for each of them. This and `borrowed` are 0 without a share, and of the root,
             which has no others to borrow from.
         usage: What it had of what the nodes offer, averaged over the past with the tree's
-            half-life, in thousandths; null if the tree does not keep it.
+            half-life, in thousandths; null if the tree does not keep it, and of pods.
     """
 
     allocated: int = 0

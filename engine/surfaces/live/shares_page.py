@@ -12,7 +12,7 @@ from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.queue_shares import QueueShares, QueueState
 from engine.core.model.pod import Pod
 from engine.core.model.times import epoch_seconds
-from engine.core.sharing.amounts import LARGEST, Amounts
+from engine.core.sharing.amounts import LARGEST, NOT_DIVIDED, Amounts
 from engine.core.sharing.sums import NONPREEMPTIBLE, VECTORS, Contribution, PodPhase
 from engine.core.sharing.tree import ROOT
 from engine.lib.clock import Clock
@@ -296,7 +296,8 @@ def _standing(state: QueueState, name: str) -> ResourceStanding:
         borrowed = max(0, amounts["allocated"] - share)
         if name in state.standing.lacks:
             lacks = max(0, min(share - amounts["allocated"], amounts["waiting"]))
-    usage = None if state.usage is None else state.usage.get(name, 0)
+    is_kept = state.usage is not None and name not in NOT_DIVIDED
+    usage = (state.usage or {}).get(name, 0) if is_kept else None
     return ResourceStanding(**amounts, share=share, borrowed=borrowed, lacks=lacks, usage=usage)
 
 

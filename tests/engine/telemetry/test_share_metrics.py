@@ -69,6 +69,22 @@ def test_what_queues_have_and_may_have() -> None:
     assert not [name for name in found if "made-up" in name or name.endswith(" pods")]
 
 
+def test_what_was_used_is_exported_if_it_is_kept() -> None:
+    queues = {"a": {"weight": 1}, "b": {}}
+    kept: dict[str, Any] = {"usage": {"halfLife": "1m"}}
+    for more, want in ((kept, {"a": 500, "b": 0, "/": 500}), ({}, {})):
+        world = QueueWorld(queues=queues, **more)
+        world.add_node(make_node("n", cpu=2, memory=0))
+        pods(world, "a", 2, node="n")
+        world.wait(60)
+        found = Scraped(world).read()
+        assert {
+            name.split()[1]: value
+            for name, value in found.items()
+            if name.startswith("usage ") and name.endswith(" cpu")
+        } == want
+
+
 def test_a_standby_and_a_scheduler_without_a_tree_have_none() -> None:
     world = QueueWorld(queues={"web": {}})
     world.settle()

@@ -117,6 +117,24 @@ def test_a_tree_fits_eighty_columns(
         assert line in text.splitlines()
 
 
+def test_what_was_used_has_a_column_if_it_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    one = answers.one_share()
+    used = {
+        name: msgspec.structs.replace(standing, usage=437 if name == "cpu" else None)
+        for name, standing in one.queue.resources.items()
+    }
+    row = msgspec.structs.replace(one.queue, resources=used)
+    print_share(answers.one_share())
+    assert "Past" not in capsys.readouterr().out
+    print_share(answers.one_share(queue=row))
+    title, cpu, memory, *_ = capsys.readouterr().out.partition("Resource")[2].splitlines()
+    assert title.split() == ["Used", "Share", "Waiting", "Past"]
+    assert "44%" in cpu.split()
+    assert "%" not in memory
+    print_shares(answers.shares(row, queues=4))
+    assert "44%" in capsys.readouterr().out
+
+
 def test_of_a_part_of_a_tree_paths_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
     page = answers.shares(*answers.shares().rows[3:4], queues=4, total=9)
     print_shares(page)

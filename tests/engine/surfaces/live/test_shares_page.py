@@ -76,6 +76,23 @@ def contested() -> QueueWorld:
     return world
 
 
+def test_a_row_has_what_was_used_if_that_is_kept() -> None:
+    kept: dict[str, Any] = {"usage": {"halfLife": "1m"}}
+    for more, cpu in ((kept, 438), ({}, None)):
+        world = QueueWorld(queues=TEAMS, **more)
+        world.add_node(make_node("n", cpu=8, memory=0))
+        pods(world, "web", 7, node="n")
+        world.wait(60)
+        resources = answer(world, "web").queue.resources
+        assert (resources["cpu"].usage, resources["pods"].usage) == (cpu, None)
+        for name in list(world.known):
+            world.delete(name)
+        world.wait(60)
+        # What was used is shown of a queue that has nothing now.
+        resources = answer(world, "web").queue.resources
+        assert resources["cpu"].usage == (cpu and cpu // 2)
+
+
 def test_a_row_has_sums_and_share_and_what_is_borrowed(contested: QueueWorld) -> None:
     found = page(contested)
     rows = {row.path: row for row in found.rows}

@@ -1,5 +1,6 @@
 """The screens of the tree of queues: columns, the scale of bars, a cluster without a tree."""
 
+import msgspec
 import pytest
 
 from engine.surfaces.live.share_answers import ShareRow, SharesPage
@@ -117,6 +118,16 @@ def test_one_queue_is_named_in_the_title_and_has_its_attributes() -> None:
 
 def test_the_columns_of_pods_are_what_they_request() -> None:
     assert share_view(answers.one_share()).requested == ("cpu", "memory")
+
+
+def test_what_was_used_has_a_column_if_it_is_kept() -> None:
+    one = answers.one_share()
+    used = {n: msgspec.structs.replace(s, usage=437) for n, s in one.queue.resources.items()}
+    row = msgspec.structs.replace(one.queue, resources=used)
+    assert "Used in the past" not in render_content(SHARE, one, {})
+    text = render_content(SHARE, answers.one_share(queue=row), {})
+    assert "Used in the past" in text
+    assert '<td class="num">44%</td>' in text
 
 
 def test_what_is_held_and_who_gave_back_is_shown() -> None:
