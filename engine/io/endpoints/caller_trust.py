@@ -27,6 +27,8 @@ LOOKUP_NAMESPACE: Final = "kube-system"
 LOOKUP_NAME: Final = "extension-apiserver-authentication"
 LOOKUP_SECONDS: Final = 60.0
 _LOOKUP_TIMEOUT: Final = 10.0
+_CANNOT_LOOK_UP: Final = "Could not look up the authorities of callers"
+_CANNOT_RELOAD: Final = "Could not reload the authorities of callers"
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -67,7 +69,7 @@ class CallerTrust:
         self._clock = clock
         self._looked_up: dict[str, str] = {}
         self._looked_up_at: float | None = None
-        self._complaint = ""
+        self._complaints: dict[str, str] = {}
         self.current = self._read()
 
     async def refresh(self, *, must_find: bool = False) -> Trust:
@@ -83,9 +85,9 @@ class CallerTrust:
             await self._look_up(self._client, must_find=must_find)
         try:
             self.current = self._read()
-            self._complain("")
+            self._complain(_CANNOT_RELOAD, "")
         except CannotAuthenticate as error:
-            self._complain(str(error))
+            self._complain(_CANNOT_RELOAD, str(error))
         return self.current
 
     async def _look_up(self, client: ApiClient, *, must_find: bool) -> None:
@@ -98,8 +100,9 @@ class CallerTrust:
         except (ApiError, *UNREADABLE) as error:
             if must_find:
                 raise CannotAuthenticate(f"{where}: {error}") from error
-            log.warning("Could not look up the authorities of callers", reason=str(error))
+            self._complain(_CANNOT_LOOK_UP, str(error))
             return
+        self._complain(_CANNOT_LOOK_UP, "")
         self._looked_up = dict(found)
 
     def _read(self) -> Trust:
@@ -113,11 +116,11 @@ class CallerTrust:
         key = "requestheader-client-ca-file"
         return Trust(clients, _certificates(key, found.get(key, "")), _published_headers(found))
 
-    def _complain(self, reason: str) -> None:
-        """Warn, once as long as it is the same."""
-        if reason and reason != self._complaint:
-            log.warning("Could not reload the authorities of callers", reason=reason)
-        self._complaint = reason
+    def _complain(self, message: str, reason: str) -> None:
+        """Log the warning *message*, once as long as *reason* is the same; none if it is empty."""
+        if reason and reason != self._complaints.get(message):
+            log.warning(message, reason=reason)
+        self._complaints[message] = reason
 
 
 def _certificates_of(file: Path) -> frozenset[bytes]:

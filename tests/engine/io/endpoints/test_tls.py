@@ -9,12 +9,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from devkit.cluster import DevCluster
 from engine.io.endpoints.authentication import ProxyHeaders
 from engine.io.endpoints.caller_trust import (
     LOOKUP_NAME,
     LOOKUP_NAMESPACE,
+    LOOKUP_SECONDS,
+    CallerTrust,
     CannotAuthenticate,
     TrustSettings,
 )
@@ -23,6 +26,7 @@ from engine.io.endpoints.server import SecureSettings
 from engine.io.endpoints.serving_tls import CannotServeTls, NamedPair, ServingTls, TlsSettings
 from engine.lib.clock import SystemClock, VirtualClock
 from tests.certificates import Authority
+from tests.engine.io.binding.scripted_api import Refuse, ScriptedApi
 from tests.engine.io.endpoints.harness import Running, endpoints, trusting, unverified
 from tests.waiting import eventually
 
@@ -281,6 +285,27 @@ async def test_a_lookup_that_fails_is_fatal_only_if_wanted(cluster: DevCluster) 
             pass
     async with endpoints(cluster) as running:
         assert (await running.get("/policies", "of-alice"))[0] == 200
+
+
+async def test_a_lookup_that_goes_on_failing_is_logged_again_only_when_that_changes() -> None:
+    """Where the API server has no authority for clients it was a warning a minute, for ever."""
+    clock = VirtualClock()
+    logged = []
+    found = {"metadata": {"name": LOOKUP_NAME, "namespace": LOOKUP_NAMESPACE}, "data": {}}
+    no = Refuse(403, "Forbidden", "no")
+    async with ScriptedApi() as api, api.client() as client:
+        trust = CallerTrust(TrustSettings(), client, clock)
+        for answer in (no, no, Refuse(404, "NotFound", "none"), None, no):
+            if answer is None:
+                api.pods[LOOKUP_NAME] = found
+            else:
+                api.script["read"] = [answer]
+            with capture_logs() as lines:
+                await trust.refresh()
+            logged.append([line["event"] for line in lines])
+            clock.advance(LOOKUP_SECONDS)
+    once = ["Could not look up the authorities of callers"]
+    assert logged == [once, [], once, [], once]
 
 
 _NO_CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
