@@ -140,6 +140,24 @@ OVERVIEW: Final = Dashboard(
             (
                 Panel("Attempts", rate("scheduler_schedule_attempts_total", "result"), "ops"),
                 Panel(
+                    "Attempts that end in an error",
+                    (
+                        (
+                            'sum(rate(scheduler_schedule_attempts_total{@, result="error"}[#]))'
+                            " / sum(rate(scheduler_schedule_attempts_total{@}[#]))",
+                            "errors",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "Until pods that fit are bound",
+                    quantiles("starsched_first_attempt_duration_seconds", "priority_class"),
+                    "s",
+                    "Pods that were bound at their first attempt and had no volume or device to "
+                    "wait for: what the scheduler itself takes, by priority class.",
+                ),
+                Panel(
                     "Time to decide",
                     quantiles("scheduler_scheduling_algorithm_duration_seconds"),
                     "s",
@@ -204,6 +222,29 @@ OVERVIEW: Final = Dashboard(
                     "s",
                 ),
                 Panel(
+                    "Pods by namespace",
+                    (
+                        (
+                            "topk(15, max by (pod_namespace) (sum by (instance, pod_namespace) "
+                            "(starsched_namespace_waiting_pods{@})))",
+                            "{{pod_namespace}}",
+                        ),
+                    ),
+                    text="Other: those beyond the 100 namespaces with most.",
+                ),
+                Panel(
+                    "Oldest pod by namespace and priority class",
+                    (
+                        (
+                            "topk(15, max by (pod_namespace, priority_class) "
+                            "(starsched_namespace_oldest_waiting_pod_age_seconds{@}))",
+                            "{{pod_namespace}} {{priority_class}}",
+                        ),
+                    ),
+                    "s",
+                    "Pods with scheduling gates are left out.",
+                ),
+                Panel(
                     "Rejected attempts by reason",
                     (
                         (
@@ -261,6 +302,10 @@ OVERVIEW: Final = Dashboard(
                             "binding again: {{cause}}",
                         ),
                         (
+                            "sum by (cause) (rate(starsched_binding_failures_total{@}[#])) > 0",
+                            "binding failed: {{cause}}",
+                        ),
+                        (
                             "sum by (resource) (rate(starsched_watch_total"
                             '{@, kind="failures"}[#])) > 0',
                             "watch of {{resource}}",
@@ -298,6 +343,20 @@ OVERVIEW: Final = Dashboard(
                 Panel(
                     "Tasks and threads",
                     (("go_goroutines{@}", "{{instance}}"),),
+                ),
+                Panel(
+                    "Restarts and changes of the leader",
+                    (
+                        (
+                            "sum(changes(process_start_time_seconds{@}[1h]))",
+                            "restarts",
+                        ),
+                        (
+                            "sum(changes(leader_election_master_status{@}[1h]))",
+                            "changes of the leader",
+                        ),
+                    ),
+                    text="Within the hour before. A hand-over is two changes.",
                 ),
             ),
         ),

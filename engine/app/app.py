@@ -417,7 +417,9 @@ class App:
         pulled.show_queue(metrics, kernel.queue, kernel.entities, self.cache.objects)
         pulled.show_waiting(metrics, kernel.waiting_reasons)
         pulled.show_oldest(metrics, self._waiting_ages)
-        pulled.show_shares(metrics, kernel, clock, self.leadership.leading.is_set)
+        is_leading = self.leadership.leading.is_set
+        pulled.show_waiting_namespaces(metrics, kernel.waiting, clock, is_leading)
+        pulled.show_shares(metrics, kernel, clock, is_leading)
         pulled.show_rejections(metrics, clock.monotonic)
         pulled.show_cache(metrics, self.cache)
         pulled.show_in_flight(metrics, carrying.bindings, carrying.preemptor, self.reporting.writer)

@@ -3,6 +3,7 @@
 The numbers are the parts'; names, texts and labels are in the table of `telemetry.metrics`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.queue_shares import QueueShares, QueueState
 from engine.core.kernel.turn_queue import HELD, TurnQueue
 from engine.core.model.pod import Pod
+from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.scheduling_queue import SchedulingQueue
 from engine.core.sharing.amounts import LARGEST, add
 from engine.core.sharing.sums import VECTORS
@@ -35,6 +37,7 @@ from engine.rollout.measures import ShadowMeasures
 from engine.rollout.shadow.shadow import BUSY
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 from engine.surfaces.live.held_rows import upwards
+from engine.telemetry.bounded_counts import OTHER
 from engine.telemetry.metrics import Metrics
 
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
@@ -80,7 +83,7 @@ def show_waiting(
         found = sorted(reasons().items(), key=lambda item: (-item[1], item[0]))
         rows: dict[tuple[str, ...], float] = dict(found[:_MOST_REASONS])
         for (_, _, profile), number in found[_MOST_REASONS:]:
-            key = ("Other", "", profile)
+            key = (OTHER, "", profile)
             rows[key] = rows.get(key, 0) + number
         return rows
 
@@ -92,6 +95,84 @@ def show_oldest(metrics: Metrics, ages: Callable[[], Mapping[tuple[str, str, str
     metrics.oldest_waiting_pod_age_seconds.read = lambda: dict(
         sorted(ages().items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
     )
+
+
+# Names of namespaces and of priority classes are words of users.
+_MOST_NAMESPACES: Final = 100
+_MOST_CLASSES: Final = 20
+
+
+def show_waiting_namespaces(
+    metrics: Metrics,
+    waiting: Callable[[], Iterable[QueuedPod]],
+    clock: Clock,
+    is_leading: Callable[[], bool],
+) -> None:
+    """Export in which namespaces pods wait, and since when; *waiting* gives these pods."""
+    reading = _NamespaceReading(waiting, clock)
+
+    def ages() -> dict[tuple[str, str], float]:
+        if not is_leading():
+            return {}  # a standby has tried none of the pods that it sees wait
+        now = clock.now()
+        return {row: now - at for row, at in reading.read().oldest.items()}
+
+    metrics.namespace_waiting_pods.read = lambda: dict(reading.read().counts)
+    metrics.namespace_oldest_waiting_pod_age_seconds.read = ages
+
+
+class _NamespaceReading:
+    """Reads once for both metrics of a scrape who waits: it costs a look at every pod.
+
+    Attributes:
+        counts: How many pods wait, by namespace and priority class.
+        oldest: When the oldest of them without a scheduling gate was created (epoch seconds): those
+            with one wait for another controller.
+    """
+
+    def __init__(self, waiting: Callable[[], Iterable[QueuedPod]], clock: Clock) -> None:
+        self._waiting, self._clock = waiting, clock
+        self._until = -math.inf
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.oldest: dict[tuple[str, str], float] = {}
+
+    def read(self) -> "_NamespaceReading":
+        """This, as it is now."""
+        now = self._clock.monotonic()
+        if now < self._until:
+            return self
+        self._until = now + _READING_SECONDS
+        # 1. Count.
+        counts: Counter[tuple[str, str]] = Counter()
+        oldest: dict[tuple[str, str], float] = {}
+        for queued in self._waiting():
+            pod = queued.pod
+            spec = pod.manifest.spec
+            owner = pod.namespace, spec.priority_class_name
+            counts[owner] += 1
+            if not spec.scheduling_gates and pod.created_at < oldest.get(owner, math.inf):
+                oldest[owner] = pod.created_at
+        # 2. Keep the rows of those of which most wait.
+        namespaces = _largest(((owner[0], n) for owner, n in counts.items()), _MOST_NAMESPACES)
+        classes = _largest(((owner[1], n) for owner, n in counts.items()), _MOST_CLASSES)
+        self.counts, self.oldest = Counter(), {}
+        for owner, number in counts.items():
+            row = (
+                owner[0] if owner[0] in namespaces else OTHER,
+                owner[1] if owner[1] in classes else OTHER,
+            )
+            self.counts[row] += number
+            if owner in oldest:
+                self.oldest[row] = min(oldest[owner], self.oldest.get(row, math.inf))
+        return self
+
+
+def _largest(numbers: Iterable[tuple[str, int]], most: int) -> Set[str]:
+    """The words with the largest sums of *numbers*, at most *most*."""
+    sums: Counter[str] = Counter()
+    for word, number in numbers:
+        sums[word] += number
+    return set(sorted(sums, key=lambda word: (-sums[word], word))[:most])
 
 
 # Of a tree, which may have 20,000 queues: those of the first levels, and so many.
@@ -241,13 +322,10 @@ class _QueueReadings:
 
 def _with_others(found: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], float]:
     """*found* with the most frequent tokens; the rest as `Other`."""
-    tokens: Counter[str] = Counter()
-    for (_, token), number in found.items():
-        tokens[token] += number
-    known = set(sorted(tokens, key=lambda token: (-tokens[token], token))[:_MOST_TOKENS])
+    known = _largest(((token, number) for (_, token), number in found.items()), _MOST_TOKENS)
     rows: dict[tuple[str, str], float] = {}
     for (queue, token), number in found.items():
-        key = queue, token if token in known else "Other"
+        key = queue, token if token in known else OTHER
         rows[key] = rows.get(key, 0) + number
     return rows
 

@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from engine.core.framework.reason_kinds import REASONS
-from engine.telemetry.bounded_counts import BoundedCounts
+from engine.telemetry.bounded_counts import OTHER, BoundedCounts
 from engine.telemetry.families import (
     counter,
     former,
@@ -32,6 +32,8 @@ RELOADS: Final = ("accepted", "rejected", "unchanged", "rolled_back")
 
 # kube-scheduler counts the attempts of a pod up to `15+`.
 _MOST_ATTEMPTS_LABEL: Final = 15
+# Names of priority classes are words of users; those beyond have a series together.
+_MOST_CLASSES: Final = 20
 
 
 def exponential(start: float, factor: float, count: int) -> list[float]:
@@ -43,6 +45,8 @@ _MILLISECONDS: Final = exponential(0.001, 2, 15)
 _LONG: Final = exponential(0.01, 2, 20)
 _SHORT: Final = exponential(0.0001, 2, 12)
 _PREEMPTIONS: Final = exponential(0.001, 2, 16)
+# With the bounds that objectives are about: 1, 5 and 30 seconds, a minute.
+_OBJECTIVES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -88,6 +92,13 @@ class Metrics:
         "scheduler_pod_scheduling_sli_duration_seconds{attempts}",
         "Seconds from a pod's first attempt to its binding, by the number of attempts.",
         buckets=_LONG,
+    )
+    first_attempt_seconds = histogram(
+        "starsched_first_attempt_duration_seconds{priority_class}",
+        "Seconds from when a pod could first be tried to its binding, by priority class, of pods "
+        "that were bound at their first attempt and for which nothing had to be prepared, such as "
+        "a volume; `Other` are classes beyond the first 20.",
+        buckets=_OBJECTIVES,
     )
     pod_attempts = histogram(
         "scheduler_pod_scheduling_attempts",
@@ -195,6 +206,13 @@ class Metrics:
     binding_retries = counter(
         "starsched_binding_retries_total{cause}",
         "Binding requests sent again, by the reason.",
+    )
+    binding_failures = counter(
+        "starsched_binding_failures_total{cause}",
+        "Bindings that failed for good, by the cause: `Forbidden`, `Unauthorized`, `Invalid` or "
+        "another refusal; `Conflict` or `BoundElsewhere` if another program was faster; `PodIsGone`"
+        "; `BindingRefused` if the lease may have run out.",
+        *_each("Forbidden", "Unauthorized", "Conflict", "BoundElsewhere", "PodIsGone"),
     )
     pods_bound_by_others = counter(
         "starsched_pods_bound_by_others_total",
@@ -334,6 +352,16 @@ class Metrics:
         "starsched_oldest_waiting_pod_age_seconds{reason,policy,profile}",
         "Seconds since the creation of the oldest pod that waits, by its dominant reason and the "
         "policy that it comes from; of the leader alone.",
+    )
+    namespace_waiting_pods = pulled(
+        "starsched_namespace_waiting_pods{pod_namespace,priority_class}",
+        "Pods that wait, by their namespace and priority class; `Other` are namespaces beyond the "
+        "100, and classes beyond the 20, of which most pods wait.",
+    )
+    namespace_oldest_waiting_pod_age_seconds = pulled(
+        "starsched_namespace_oldest_waiting_pod_age_seconds{pod_namespace,priority_class}",
+        "Seconds since the creation of the oldest of them without a scheduling gate; of the leader "
+        "alone.",
     )
     queue_allocated = pulled(
         "starsched_queue_allocated{queue,resource}",
@@ -540,6 +568,7 @@ class Metrics:
             for n in range(1, _MOST_ATTEMPTS_LABEL + 1)
         ]
         self._profiles: dict[str, ProfileMetrics] = {}
+        self._classes: dict[str, Histogram] = {}
         self._points: dict[tuple[str, str, str], Histogram] = {}
 
     def profile(self, name: str) -> ProfileMetrics:
@@ -566,6 +595,16 @@ class Metrics:
         index = min(max(attempts, 1), _MOST_ATTEMPTS_LABEL) - 1
         self.sli_by_attempts[index].observe(sli_seconds)
         self.pod_attempts.observe(attempts)
+
+    def bound_at_once(self, priority_class: str, seconds: float) -> None:
+        """Count a pod of *priority_class* that was bound at its first attempt after *seconds*."""
+        found = self._classes.get(priority_class)
+        if found is None:
+            name = priority_class if len(self._classes) < _MOST_CLASSES else OTHER
+            found = self.first_attempt_seconds.labels(name)
+            if name is not OTHER:
+                self._classes[priority_class] = found
+        found.observe(seconds)
 
     def set_revision(self, revision: str, accepted_at: float) -> None:
         """Name *revision* as the one in force since *accepted_at* (Unix time)."""

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import math
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ ALERTS: Final = ROOT / "deploy" / "monitoring" / "alerts.yaml"
 JOB: Final = "kube-scheduler"
 HOUR: Final = 3600.0
 SECONDS: Final = 60.0
+#: Pods that fit are to be bound within this.
+OBJECTIVE: Final = 5.0
 
 CONFIG: Final = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -311,6 +314,8 @@ async def run(world: World) -> None:
             # 3. Nothing is.
             await troubles(world, app)
             await world.until_settled()
+        await restarts(world)
+        await world.until_firing("StarschedRestarting", "StarschedLeaderFlapping")
 
 
 async def without_policies(world: World) -> None:
@@ -384,8 +389,10 @@ async def troubles(world: World, app: App) -> None:
     # Pods that came an hour ago and fit nowhere.
     world.clock.behind = HOUR
     world.pods("huge", 2, cpu="64")
+    critical = {"namespace": "kube-system", "priorityClassName": "system-cluster-critical"}
+    world.pods("critical", 1, cpu="64", **critical)
     world.clock.behind = 0.0
-    await world.until_firing("StarschedPodsWaitingTooLong")
+    await world.until_firing("StarschedPodsWaitingTooLong", "StarschedCriticalPodsWaiting")
     # A queue waits for what another has, and one is too far down.
     cluster.create(make_pod("greedy", cpu="10m", labels={"queue": "greedy"}))
     cluster.create(make_pod("hungry", cpu="64", labels={"queue": "hungry"}))
@@ -443,12 +450,48 @@ async def troubles(world: World, app: App) -> None:
     await world.until_firing("StarschedObjectNotReadable")
     refused = cluster.faults.fail(403, verb="create", resource="pods/binding", times=None)
     unwritten = cluster.faults.fail(403, verb="create", resource="events*", times=None)
-    world.pods("refused", 10)
+    world.pods("refused", 40)
     await world.until_firing(
-        "StarschedBindingRefused", "StarschedEventsDropped", "StarschedAttemptsFailing"
+        "StarschedBindingRefused",
+        "StarschedErrorRatio",
+        "StarschedEventsDropped",
+        "StarschedAttemptsFailing",
     )
     cluster.faults.remove(refused)
     cluster.faults.remove(unwritten)
-    cluster.faults.fail(503, verb="create", resource="pods/binding", times=None)
+    away = cluster.faults.fail(503, verb="create", resource="pods/binding", times=None)
     world.pods("late", 10)
     await world.until_firing("StarschedApiErrors")
+    # Pods that were decided at once, and bound later than the objective allows.
+    world.pods("later", 20)
+    await world.until_shown(f"vector(time()) > {time.time() + OBJECTIVE}")
+    cluster.faults.remove(away)
+    await world.until_firing("StarschedSchedulingSlow")
+
+
+async def restarts(world: World) -> None:
+    """Processes that are killed while they lead, one after the other, at the same address."""
+    world.cluster.faults.clear()
+    arguments = (
+        f"--kubeconfig={world.cluster.write_kubeconfig(world.folder / 'kubeconfig')}",
+        "--secure-port=0",
+        f"--local-port={world.port}",
+        "--leader-elect-lease-duration=4s",
+        "--leader-elect-renew-deadline=3s",
+        "--leader-elect-retry-period=1s",
+    )
+    for number in range(3):
+        with (world.folder / f"run-{number}.log").open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "workbench.cli.main", "run", *arguments),
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            own = f"process_start_time_seconds > {time.time() - SECONDS}"
+            # The lease of the one before, which was killed, runs out first.
+            for leads in (0, 1) if number else (1,):
+                await world.until_shown(f"leader_election_master_status == {leads} and on () {own}")
+        finally:
+            process.kill()
+            await process.wait()

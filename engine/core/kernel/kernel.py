@@ -255,6 +255,10 @@ class Kernel:
             found[key] = min(queued.pod.created_at, found.get(key, math.inf))
         return found
 
+    def waiting(self) -> list[QueuedPod]:
+        """The pods that wait, in the queue or in permit; not to be changed."""
+        return [*self.queue.waiting_pods(), *(queued for queued, _ in self.permits.waiting())]
+
     # --- events ------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
@@ -355,7 +359,7 @@ class Kernel:
     def _change_canary(self, event: events.CanaryChanged) -> None:
         schedulers, in_force = self.schedulers, self.schedulers.in_force
         assert in_force is not None, "there is nothing to compare a candidate with"
-        waiting = [*self.queue.waiting_pods(), *(queued for queued, _ in self.permits.waiting())]
+        waiting = self.waiting()
         before = {queued.uid for queued in waiting if schedulers.is_canary(queued.pod)}
         # 1. The candidate sees groups as the policies in force do.
         schedulers.canary = event.canary

@@ -55,6 +55,11 @@ Read = TypeVar("Read")
 class BindingError(Exception):
     """The pod was not bound to the node that was chosen for it."""
 
+    @property
+    def cause(self) -> str:
+        """The word for it in metrics."""
+        return type(self).__name__
+
 
 class PodIsGone(BindingError):
     """The pod was deleted, is being deleted, or another pod has taken its name."""
@@ -70,6 +75,11 @@ class BoundElsewhere(BindingError):
 
 class BindingRefused(BindingError):
     """The API server rejects the binding, or must not be called; the pod was read as unbound."""
+
+    @property
+    def cause(self) -> str:
+        """The kind of the server's answer, if there is one."""
+        return type(self.__cause__ or self).__name__
 
 
 class _Metadata(msgspec.Struct, rename="camel", frozen=True):

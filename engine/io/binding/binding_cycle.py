@@ -309,6 +309,7 @@ class BindingCycle:
         except BindingError as error:
             self._observe("Bind", "Error", placement, sent_at)
             self._seconds["failed"].observe(self._clock.monotonic() - sent_at)
+            self._metrics.binding_failures.labels(error.cause).inc()
             is_reported = not isinstance(error, PodIsGone)
             return BindingFailed(placement, f"binding rejected: {error}", is_reported)
         self._bound(placement, sent_at)

@@ -99,7 +99,10 @@ class AttemptOutcomes:
         duration = now - placement.started_at
         self._metrics.profile(placement.profile).observe(names.SCHEDULED, duration)
         first = queued.initial_attempt_at
-        self._metrics.pod_bound(queued.attempts, now - (first if first is not None else now))
+        since_first = now - (first if first is not None else now)
+        self._metrics.pod_bound(queued.attempts, since_first)
+        if queued.attempts <= 1 and not placement.reserves:
+            self._metrics.bound_at_once(pod.manifest.spec.priority_class_name, since_first)
         if queued.was_flushed:
             self._metrics.scheduled_after_flush.inc()
         self._status.forget(pod.uid)

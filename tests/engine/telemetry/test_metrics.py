@@ -36,6 +36,17 @@ def test_the_sli_is_split_by_attempts_up_to_15(attempts: int, label: str) -> Non
     assert metrics.registry.get_sample_value(name, {"attempts": label}) == 1
 
 
+def test_classes_of_pods_that_are_bound_at_once_are_bounded() -> None:
+    metrics = Metrics(CollectorRegistry())
+    for name in (*(f"class-{number}" for number in range(100)), "class-0"):
+        metrics.bound_at_once(name, 6.0)
+    name = "starsched_first_attempt_duration_seconds_count"
+    value = metrics.registry.get_sample_value
+    assert value(name, {"priority_class": "class-0"}) == 2
+    assert value(name, {"priority_class": "class-20"}) is None
+    assert value(name, {"priority_class": "Other"}) == 80
+
+
 def test_only_the_revision_in_force_is_shown() -> None:
     metrics = Metrics(CollectorRegistry())
     metrics.set_revision("aaa", 1.0)

@@ -137,8 +137,9 @@ async def test_a_retry_waits_at_least_as_long_as_the_server_asks(bench: Bench) -
 
 async def test_nothing_is_bound_when_the_lease_may_have_run_out(bench: Bench) -> None:
     bench.lease_ends_at = bench.clock.monotonic()
-    with pytest.raises(BindingRefused, match="the lease may have run out"):
+    with pytest.raises(BindingRefused, match="the lease may have run out") as refused:
         await bench.binder.bind(web(), "node-1")
+    assert refused.value.cause == "BindingRefused"
     assert bench.api.requests == []
 
 
@@ -181,8 +182,9 @@ async def test_a_new_pod_of_the_same_name_is_never_bound_by_mistake(bench: Bench
 
 async def test_a_deleted_pod_is_gone(bench: Bench) -> None:
     del bench.api.pods["web"]
-    with pytest.raises(PodIsGone, match=r"pod `default/web` is gone"):
+    with pytest.raises(PodIsGone, match=r"pod `default/web` is gone") as gone:
         await bench.binder.bind(web(), "node-1")
+    assert gone.value.cause == "PodIsGone"
 
 
 async def test_a_pod_that_is_being_deleted_is_gone(bench: Bench) -> None:
@@ -191,18 +193,23 @@ async def test_a_pod_that_is_being_deleted_is_gone(bench: Bench) -> None:
         await bench.binder.bind(web(), "node-1")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 422])
-async def test_a_refusal_for_good_is_not_tried_again(bench: Bench, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(400, "Invalid"), (401, "Unauthorized"), (403, "Forbidden"), (422, "Invalid")],
+)
+async def test_a_refusal_for_good_is_not_tried_again(bench: Bench, status: int, cause: str) -> None:
     bench.api.script["bind"] = [Refuse(status, message="no way")] * 5
-    with pytest.raises(BindingRefused, match="no way"):
+    with pytest.raises(BindingRefused, match="no way") as refused:
         await bench.binder.bind(web(), "node-1")
+    assert refused.value.cause == cause
     assert bench.waits == []
 
 
 async def test_a_conflict_about_an_unbound_pod_is_not_tried_again(bench: Bench) -> None:
     bench.api.script["bind"] = [Refuse(409, "Conflict", message="odd")] * 5
-    with pytest.raises(BindingRefused, match="odd"):
+    with pytest.raises(BindingRefused, match="odd") as refused:
         await bench.binder.bind(web(), "node-1")
+    assert refused.value.cause == "Conflict"
     assert bench.api.count("POST", "/binding") == 1
 
 

@@ -142,8 +142,11 @@ async def test_a_pod_that_only_the_flush_helped_is_counted_when_it_is_bound(benc
     bench.place(pod=pod)
     bench.place("other")
     await bench.settle()
-    count = bench.metrics.registry.get_sample_value("scheduler_pod_scheduled_after_flush_total")
-    assert count == 1
+    value = bench.metrics.registry.get_sample_value
+    assert value("scheduler_pod_scheduled_after_flush_total") == 1
+    # Of the two, the other was bound at its first attempt.
+    at_once = "starsched_first_attempt_duration_seconds_count"
+    assert value(at_once, {"priority_class": ""}) == 1
 
 
 async def test_a_refused_pod_is_forgotten_and_waits_with_the_errors(bench: Bench) -> None:
@@ -157,6 +160,8 @@ async def test_a_refused_pod_is_forgotten_and_waits_with_the_errors(bench: Bench
     assert note.startswith("binding rejected: ")
     status = bench.api.pods["web"]["status"]
     assert status["conditions"][0]["reason"] == "SchedulerError"
+    value = bench.metrics.registry.get_sample_value
+    assert value("starsched_binding_failures_total", {"cause": "Forbidden"}) == 1
 
 
 async def test_the_log_of_each_attempt_says_why_it_was_made(bench: Bench) -> None:
@@ -240,6 +245,9 @@ async def test_reservations_are_made_so_before_the_binding(bench: Bench) -> None
     await bench.settle()
     assert log == ["pre-bind a 1 of web on node-1", "pre-bind b 2 of web on node-1"]
     assert bench.api.count("POST", "/binding") == 1
+    # How long that takes is not the scheduler's.
+    at_once = "starsched_first_attempt_duration_seconds_count"
+    assert bench.metrics.registry.get_sample_value(at_once, {"priority_class": ""}) is None
 
 
 async def test_reservations_are_let_go_in_reverse_if_one_cannot_be_made_so(bench: Bench) -> None:
