@@ -20,7 +20,8 @@ LONGEST_TOKEN: Final = 40
 #: The token of nodes that have too little of a resource.
 INSUFFICIENT: Final = "InsufficientResources"
 
-#: The reasons of the condition `PodScheduled` that kube-scheduler writes, too.
+#: The condition of a pod that says if it has a node, and the reasons that kube-scheduler writes, too.
+POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 SCHEDULING_GATED: Final = "SchedulingGated"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.core.framework.reasons import BACKING_OFF, Reason
+from engine.core.framework.reasons import BACKING_OFF, POD_SCHEDULED, UNSCHEDULABLE, Reason
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
 from engine.core.queueing.active_queue import ActiveQueue
@@ -137,6 +137,7 @@ class SchedulingQueue:
         queued = QueuedPod(
             pod, self._key_of(pod), timestamp=self._clock.monotonic(), sequence=self._next()
         )
+        queued.is_backlog = self._is_backlog(queued)
         self._places.enroll(queued, Trigger.ADDED)
 
     def update(self, old: Pod | None, new: Pod) -> None:
@@ -189,6 +190,10 @@ class SchedulingQueue:
         # Conditions and managed fields change often, above all by what we write ourselves. Asking
         # `queue_key` and the gates each time would make each rejection cause the next attempt.
         key = self._key_of(pod) if is_meaningful_pod_change(before, pod) else None
+        if queued.is_backlog != (is_backlog := self._is_backlog(queued)):
+            queued.is_backlog = is_backlog
+            if key is None and queued.place is Place.ACTIVE:
+                key = queued.sort_key  # another place in the same order
         if queued.place in SET_ASIDE:
             self._places.unschedulable.follow(queued)
             is_gated, obstacles = queued.place is Place.GATED, UnschedulablePods.obstacles(queued)
@@ -206,6 +211,23 @@ class SchedulingQueue:
         else:
             # Active, in backoff or gated: its sort key and its gate may have changed.
             self._places.move(queued, Trigger.UPDATED, key=key)
+
+    def _is_backlog(self, queued: QueuedPod) -> bool:
+        """True if another process has found the pod unschedulable, and this one never tried it.
+
+        Not if room is being made for it, nor where queues take turns: there who came first stays
+        first.
+        """
+        status = queued.pod.manifest.status
+        return (
+            queued.attempts == 0
+            and not status.nominated_node_name
+            and any(
+                one.type == POD_SCHEDULED and one.reason == UNSCHEDULABLE
+                for one in status.conditions
+            )
+            and not self._places.active.goes_by_turns
+        )
 
     def delete(self, pod: Pod) -> None:
         """Forget a pod that was deleted, or that has a node now; unknown ones are ignored.
@@ -241,6 +263,7 @@ class SchedulingQueue:
             self._on_incoming(queued.uid, Place.ACTIVE.label, Trigger.POPPED.label)
         # Counted at pop, not at failure: a crash in between must not hand out a free retry.
         queued.attempts += 1
+        queued.is_backlog = False
         self._places.move(queued, Trigger.POPPED)
         self._places.in_flight.start(queued)
         return queued

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from engine.core.framework.reasons import POD_SCHEDULED
 from engine.core.model.pod import Pod
 from engine.io.binding.binder import Backoff
 from engine.io.binding.deferred_writer import DeferredWriter
@@ -27,8 +28,6 @@ from engine.lib.clock import Clock
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="pod_status")
-
-POD_SCHEDULED: Final = "PodScheduled"
 
 #: A pod is not bound while a write of its status is in flight.
 REQUEST_TIMEOUT: Final = 10.0
