@@ -20,7 +20,7 @@ LONGEST_TOKEN: Final = 40
 #: The token of nodes that have too little of a resource.
 INSUFFICIENT: Final = "InsufficientResources"
 
-#: The condition of a pod that says if it has a node, and the reasons that kube-scheduler writes, too.
+#: The condition that says if a pod has a node, and the reasons that kube-scheduler writes, too.
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"

@@ -356,7 +356,7 @@ class TurnQueue(ActiveQueue):
                     if not watch[1] or watch[1] in grown:
                         self._release_all(watch)
             # More nodes, or other attributes: of whichever queue, a quota may go by them.
-            if ROOT in changed or any(ATTRIBUTES in grown for grown in changed.values()):
+            if changed.get(ROOT) or any(ATTRIBUTES in grown for grown in changed.values()):
                 for watch in list(self._watched):
                     self._release_all(watch)
 

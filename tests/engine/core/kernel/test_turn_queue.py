@@ -36,6 +36,15 @@ def admit(request, path):
 """
 )
 
+#: The same, and what is used goes up to the root: a cohort's sums are no news of nodes.
+PASSING_UP = (
+    DRF.replace("queue_of, ", "queue_of, passes_up, ")
+    + """
+def passes_up(queue):
+    return {"used": queue.allocated}
+"""
+)
+
 
 def _pod(name: str, queue: str, cpu: int = 1, **more: Any) -> Any:
     labels = {"queue": queue, **more.pop("labels", {})}
@@ -148,9 +157,10 @@ def test_a_smaller_pod_behind_one_that_is_held_goes_unless_the_whole_queue_waits
         assert _tried(world)[:1] == ["big1"]
 
 
-def test_room_goes_to_the_queue_whose_turn_it_is() -> None:
+@pytest.mark.parametrize("policy", [DRF, PASSING_UP], ids=["sums", "passed up"])
+def test_room_goes_to_the_queue_whose_turn_it_is(policy: str) -> None:
     """Two queues wait for the limit of the one above them; the one that has less goes on."""
-    world = _world(queues={"top": {"limit": {"cpu": 4}}, "top/a": {}, "top/b": {}})
+    world = _world(policy, queues={"top": {"limit": {"cpu": 4}}, "top/a": {}, "top/b": {}})
     for number in range(3):
         world.add(_pod(f"run-a{number}", "top/a", node="n"))
     world.add(_pod("run-b0", "top/b", node="n"))
