@@ -38,7 +38,7 @@ def admit(request, path):
 
 #: The same, and what is used goes up to the root: a cohort's sums are no news of nodes.
 PASSING_UP = (
-    DRF.replace("queue_of, ", "queue_of, passes_up, ")
+    DRF
     + """
 def passes_up(queue):
     return {"used": queue.allocated}
