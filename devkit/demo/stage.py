@@ -232,7 +232,7 @@ async def stage_of(scenario: Scenario, console: Console) -> AsyncIterator[Stage]
                     store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
                     control=ConfigMapControl(client, NAMESPACE, CONFIG_MAP + CONTROL_SUFFIX),
                 ),
-                settings=replace(scenario.settings, version=version()),
+                settings=replace(scenario.settings, version=version(), logs_attempts=True),
             )
             async with _running(app), ApiClient(Endpoint(server=page_of(app))) as asking:
                 yield Stage(cluster, app, console, asking)

@@ -299,7 +299,8 @@ class App:
                 self.leadership.gives_back()
             await elector.release()
             self.env.metrics.leader.labels(elector.settings.name).set(0)
-        # 4. Events and conditions.
+        # 4. Events and conditions, and what the log still lacks.
+        self.reporting.outcomes.log_rest()
         writer = self.reporting.writer
         if lost_lease:
             left = len(writer) + writer.in_flight
@@ -378,7 +379,7 @@ class App:
             self.watching.follow()
             self.emulation.follow(self.watching.informers[0])
             self.report(TimePassed())
-            self.reporting.retry()
+            self.reporting.follow()
             ticks += 1
             if ticks % _TICKS_BETWEEN_GIVING_BACK == 0:
                 free_memory.give_back()

@@ -49,7 +49,11 @@ class Reporting:
         fenced = env.client.fenced(may_report)
         self.status = PodStatusUpdater(fenced, self.writer, clock=clock, metrics=metrics)
         self.outcomes = AttemptOutcomes(
-            events=self.events, status=self.status, metrics=metrics, clock=clock
+            events=self.events,
+            status=self.status,
+            metrics=metrics,
+            clock=clock,
+            logs_attempts=env.settings.logs_attempts,
         )
         self.group_status = PodGroupStatusUpdater(
             fenced,
@@ -60,7 +64,8 @@ class Reporting:
             metrics=metrics,
         )
 
-    def retry(self) -> None:
-        """Write again what could not be written, if its time has come."""
+    def follow(self) -> None:
+        """Log, and write again what could not be written, if its time has come."""
+        self.outcomes.log_due()
         self.status.retry()
         self.group_status.retry()

@@ -32,6 +32,7 @@ class Settings:
         most_watch_age: Seconds for which what is known of a resource stays in use once it cannot be
             read: 0 not at all, infinity for ever.
         bindings: Most bindings in flight.
+        logs_attempts: Each attempt has a line in the log.
         last_resort: The `schedulerName` of the pods that a start without usable policies is about,
             if those that are offered do not say; None where the stages have a configuration of
             their own.
@@ -56,6 +57,7 @@ class Settings:
     gates: frozenset[str] = NO_GATES
     most_watch_age: float = MOST_AGE_SECONDS
     bindings: int = MOST_IN_FLIGHT
+    logs_attempts: bool = False
     last_resort: str | None = DEFAULT_SCHEDULER_NAME
     profile_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
     when_no_policies: WhenNone = WAIT

@@ -33,7 +33,8 @@ _BEARER: Final = re.compile(r"(?i)(bearer\s+)[a-z0-9._~+/=-]+")
 _REASON_LENGTH: Final = 300
 _OF_LINES: Final = ("exception", "stack")
 
-# kube's -v: 0 and 1 are outcomes, 2 adds steps of the runtime, 4 and more are for debugging.
+# kube's -v: 0 and 1 are what changes, 2 adds each attempt, 4 and more are for debugging.
+_ATTEMPTS_VERBOSITY: Final = 2
 _DEBUG_VERBOSITY: Final = 4
 
 
@@ -42,6 +43,11 @@ def level_of(verbosity: int) -> int:
     if verbosity < 0:
         return logging.WARNING
     return logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO
+
+
+def logs_attempts(verbosity: int) -> bool:
+    """True if each attempt to schedule a pod has a line with kube's `-v` *verbosity*."""
+    return verbosity >= _ATTEMPTS_VERBOSITY
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

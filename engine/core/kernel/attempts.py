@@ -113,6 +113,9 @@ class Attempts:
     ) -> None:
         """Put the pod of a failed attempt back into the queue, if it still wants a node."""
         tried_because = queued.tried_because
+        is_repeat = queued.rejection == rejection.reason and (
+            not rejection.is_error or queued.message == rejection.message
+        )
         # 1. The queue knows the pod's newest version, and whether it was deleted or bound.
         is_queued = self._queue.requeue(
             queued, rejection.rejectors, reason=rejection.reason, message=rejection.message
@@ -133,6 +136,7 @@ class Attempts:
                 started_at,
                 is_queued,
                 is_logged,
+                is_repeat,
             )
         )
 

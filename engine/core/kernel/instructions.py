@@ -60,7 +60,8 @@ class ReportBound(msgspec.Struct, frozen=True):
 class ReportFailure(msgspec.Struct, frozen=True):
     """An attempt did not end in a binding. Not `is_queued`: the pod is gone or bound meanwhile.
 
-    Not `is_logged`: a pod of its group with the same message is, for the same attempt.
+    Not `is_logged`: a pod of its group with the same message is, for the same attempt. It
+    `is_repeat` if its last attempt ended for the same reason, an error also with the same message.
     """
 
     pod: Pod
@@ -72,6 +73,7 @@ class ReportFailure(msgspec.Struct, frozen=True):
     started_at: float
     is_queued: bool
     is_logged: bool = True
+    is_repeat: bool = False
 
 
 class ReportWaiting(msgspec.Struct, frozen=True):

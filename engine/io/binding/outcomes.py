@@ -4,6 +4,7 @@ Owns the texts; they are kube-scheduler's, so that existing tools and people und
 kernel has decided what happens; this carries out its instructions to report it.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -31,6 +32,7 @@ from engine.io.binding.event_recorder import (
     Occurrence,
     pod_reference,
 )
+from engine.io.binding.failure_groups import FailureGroup, FailureGroups
 from engine.io.binding.pod_status import PodStatusUpdater
 from engine.lib.clock import Clock
 from engine.telemetry import metrics as names
@@ -52,6 +54,8 @@ class AttemptOutcomes:
         events, status: What users see.
         metrics: Count.
         clock: Measures.
+        logs_attempts: Each attempt has a line in the log. Else equal pods that are rejected for a
+            new reason have one, once an interval is over, and bindings none.
     """
 
     def __init__(
@@ -61,11 +65,38 @@ class AttemptOutcomes:
         status: PodStatusUpdater,
         metrics: Metrics,
         clock: Clock,
+        logs_attempts: bool = False,
     ) -> None:
         self._events = events
         self._status = status
         self._metrics = metrics
         self._clock = clock
+        self._logs_attempts = logs_attempts
+        self._failures = FailureGroups()
+
+    # --- the log's groups --------------------------------------------------------------------
+
+    def log_due(self) -> None:
+        """Log the failed attempts of an interval that is over; to be called every second."""
+        self._log_groups(self._failures.take_due(self._clock.monotonic()))
+
+    def log_rest(self) -> None:
+        """Log the failed attempts that wait for the end of their interval."""
+        self._log_groups(self._failures.take())
+
+    def _log_groups(self, groups: Iterable[FailureGroup]) -> None:
+        for group in groups:
+            example = group.example
+            rejection = example.rejection
+            write = log.warning if rejection.is_error else log.info
+            write(
+                "Cannot schedule pods" if rejection.is_error else "Unschedulable pods",
+                pods=len(group.uids),
+                example=example.pod.key,
+                profile=example.profile,
+                revision=example.revision,
+                reason=rejection.message,
+            )
 
     # --- what the binding cycle needs --------------------------------------------------------
 
@@ -106,16 +137,17 @@ class AttemptOutcomes:
         if queued.was_flushed:
             self._metrics.scheduled_after_flush.inc()
         self._status.forget(pod.uid)
-        log.info(
-            "Bound pod",
-            pod=pod.key,
-            node=placement.node,
-            profile=placement.profile,
-            revision=placement.revision,
-            attempts=queued.attempts,
-            tried_because=queued.tried_because,
-            duration_ms=round(duration * 1000, 1),
-        )
+        if self._logs_attempts:
+            log.info(
+                "Bound pod",
+                pod=pod.key,
+                node=placement.node,
+                profile=placement.profile,
+                revision=placement.revision,
+                attempts=queued.attempts,
+                tried_because=queued.tried_because,
+                duration_ms=round(duration * 1000, 1),
+            )
         self._events.record(
             pod_reference(pod),
             Occurrence(
@@ -141,7 +173,9 @@ class AttemptOutcomes:
         owner = kind_of(rejection.reason.token).owner
         if owner is not None:
             self._metrics.failures.labels(owner.value, rejection.reason.token).inc()
-        if report.is_logged:
+        if not self._logs_attempts:
+            self._failures.add(report, now)
+        elif report.is_logged:
             write = log.warning if rejection.is_error else log.info
             write(
                 "Cannot schedule pod" if rejection.is_error else "Unschedulable pod",
@@ -197,12 +231,13 @@ class AttemptOutcomes:
 
     def group_released(self, report: ReportGroupReleased) -> None:
         """Log that the pods of a group have released their nodes."""
-        log.info(
-            "Released the nodes of a pod group",
-            group=report.group,
-            profile=report.profile,
-            waited=report.waited,
-        )
+        if self._logs_attempts:
+            log.info(
+                "Released the nodes of a pod group",
+                group=report.group,
+                profile=report.profile,
+                waited=report.waited,
+            )
 
     def gated(self, report: ReportGate) -> None:
         """Report that a policy keeps a pod out of the queue; repeats are one event."""

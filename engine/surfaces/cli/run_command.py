@@ -92,7 +92,7 @@ from engine.surfaces.cli.serving import (
     when_unsure_options,
 )
 from engine.surfaces.preflight.findings import State, exit_code
-from engine.telemetry.logs import configure_logging
+from engine.telemetry.logs import configure_logging, logs_attempts
 
 log = structlog.get_logger(component="run")
 
@@ -196,7 +196,7 @@ _GC_PATIENCE: Final = 120.0
     metavar="FILE",
     help="A TracingConfiguration (apiserver.config.k8s.io/v1): trace pods by it. Read once.",
 )
-@logging_options("-1 only warnings, 0 one line per outcome, 4 every step")
+@logging_options("-1 only warnings, 0 what changes, 2 every attempt, 4 every step")
 @version_option
 @click.pass_context
 def run_command(ctx: click.Context, /, **options: Any) -> None:
@@ -438,6 +438,7 @@ async def choose_parts(
         gates=frozenset(name for name, is_on in gates.items() if is_on),
         most_watch_age=options["max_watch_age"],
         bindings=options["max_bindings_in_flight"],
+        logs_attempts=logs_attempts(options["verbosity"]),
         last_resort=None if config_text is not None else last_resort_name(lease),
         profile_names=tuple(p.scheduler_name for p in config.profiles) or (DEFAULT_SCHEDULER_NAME,),
         when_no_policies=options["when_no_policies"],

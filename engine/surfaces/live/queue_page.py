@@ -1,7 +1,7 @@
 """The pods that wait, as rows: equal pods of one place and one reason are one.
 
-Owns which pods are equal here, the order of rows, filters and paging. Pure but for the clock. Rows
-are made in steps: a queue of 30,000 pods takes a tenth of a second, and decisions must go on.
+Owns the order of rows, filters and paging. Pure but for the clock. Rows are made in steps: a queue
+of 30,000 pods takes a tenth of a second, and decisions must go on.
 """
 
 import hashlib
@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from engine.core.framework.reasons import Reason
 from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.permits import PermitWait
@@ -21,7 +19,7 @@ from engine.core.model.times import epoch_seconds
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.queueing.transitions import Place
 from engine.lib.clock import Clock
-from engine.policy.pod_views import spec_text
+from engine.policy.pod_class import class_of
 from engine.surfaces.live.answers import Leader, PlaceCounts, QueuePage, QueueRow
 from engine.surfaces.live.moments import Moments, at_text
 from engine.surfaces.live.rules import Rules
@@ -39,14 +37,6 @@ PLACES: Final = {
 }
 _NAMES: Final = 10
 _PODS_PER_STEP: Final = 128
-#: Labels that differ between the pods of one workload, and mean nothing else.
-_OF_ONE_POD: Final = frozenset(
-    (
-        "statefulset.kubernetes.io/pod-name",
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,13 +230,11 @@ class QueueRows:
         row.add(one, created, until)
 
     def _class_of(self, pod: Pod) -> bytes:
-        """What pods have in common that are equal to policies, apart from their names."""
+        """`class_of` *pod*, computed once."""
         known = self._classes.get(pod.uid)
         if known is not None and known[0] is pod:
             return known[1]
-        labels = sorted(label for label in pod.labels.items() if label[0] not in _OF_ONE_POD)
-        text = msgspec.json.encode((pod.namespace, labels)) + spec_text(pod)
-        digest = hashlib.blake2b(text, digest_size=16).digest()
+        digest = class_of(pod)
         self._classes[pod.uid] = pod, digest
         return digest
 

@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 
 from devkit.cluster import DevCluster
-from engine.telemetry.logs import LogFormat, configure_logging, level_of
+from engine.telemetry.logs import LogFormat, configure_logging, level_of, logs_attempts
 from engine.telemetry.spans import Span, within
 from tests.builders import node_manifest, pod_manifest
 from tests.engine.app.harness import config_map, namespace, node_of, scheduler
@@ -90,6 +90,10 @@ def test_a_traceback_is_redacted_too(stream: io.BytesIO) -> None:
 )
 def test_verbosity_is_kubes_dash_v(verbosity: int, want: int) -> None:
     assert level_of(verbosity) == want
+
+
+def test_attempts_are_logged_where_kube_scheduler_logs_bindings() -> None:
+    assert [logs_attempts(verbosity) for verbosity in (-1, 0, 1, 2, 4)] == [False] * 3 + [True] * 2
 
 
 def test_warnings_of_libraries_come_out_in_the_same_form(stream: io.BytesIO) -> None:

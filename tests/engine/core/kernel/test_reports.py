@@ -52,6 +52,27 @@ def test_a_pod_that_fits_nowhere_is_rejected_and_one_whose_policy_fails_is_an_er
     assert found["large"].rejectors == {"NodeResourcesFit"}
 
 
+def test_the_same_reason_again_is_a_repeat_and_of_errors_the_same_message() -> None:
+    answers = 'fail(pod.labels["error"]) if "error" in pod.labels else pod.labels["no"]'
+    world = grown(1, {"mine.star": f"def filter(pod, node):\n    return {answers}\n"})
+    found = []
+    world.add(make_pod("a", uid="a", labels={"no": "x"}))
+    for text in ("no=x", "no=y", "error=x", "error=x", "error=y", "no=y"):
+        word, _, value = text.partition("=")
+        world.change(make_pod("a", uid="a", labels={word: value}))
+        world.wait(60.0)
+        world.turns(9)
+        found.append((text, of(world, ReportFailure)[-1].is_repeat))
+    assert found == [
+        ("no=x", False),
+        ("no=y", True),
+        ("error=x", False),
+        ("error=x", True),
+        ("error=y", False),
+        ("no=y", False),
+    ]
+
+
 def test_a_pod_that_is_ours_again_while_it_is_bound_is_not_decided_again() -> None:
     """Policies without its profile came into force, and went, before its binding ended."""
     world = grown(4)

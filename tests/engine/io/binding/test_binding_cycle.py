@@ -40,7 +40,9 @@ class Bench(KernelBench):
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
         self.status = PodStatusUpdater(client, self.writer, **common)
         events = EventRecorder(client, self.writer, instance="test", **common)
-        self.outcomes = AttemptOutcomes(events=events, status=self.status, **common)
+        self.outcomes = AttemptOutcomes(
+            events=events, status=self.status, logs_attempts=True, **common
+        )
         self.carriers |= reporting(self.outcomes)
         binder = Binder(client, sleep=self._sleep, rng=random.Random(1), **common)
         self.cycle = BindingCycle(

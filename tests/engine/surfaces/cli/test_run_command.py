@@ -394,7 +394,7 @@ def test_a_signal_writes_what_it_believes_to_the_log(
     for name, where in (("placed", f"{namespace}-node"), ("waits", None)):
         pod = pod_manifest(name, namespace, node=where, requests={"cpu": "999"}, image="i")
         control_plane.request("POST", pods, pod)
-    with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
+    with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect", "-v=2") as process:
         # The control plane is shared: pods of other tests may be unschedulable, too.
         attempt = process.wait_for("Unschedulable pod", pod=f"{namespace}/waits")
         process.process.send_signal(signal.SIGUSR2)
