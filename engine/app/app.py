@@ -119,7 +119,7 @@ class App:
             pod_groups=lambda: self.watching.pod_groups,
         )
         self.leadership = Leadership(
-            env, self.reporting.events, page=lambda: self.surfaces.page_address()
+            env, self.reporting.events, page=lambda: self.surfaces.holder_page()
         )
         self.kernel = make_kernel(env, self.cache, self.reporting, self.leadership)
         self.carrying = Carrying(env, self.kernel, self.reporting, self.leadership, self.report)

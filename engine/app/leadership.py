@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from engine.app.environment import Environment
 from engine.io.binding.event_recorder import NORMAL, EventRecorder, Occurrence, Reference
-from engine.io.leader_election import LeaderElector
+from engine.io.leader_election import HolderPage, LeaderElector
 from engine.surfaces.live.answers import Leader
 
 
@@ -18,14 +18,16 @@ class Leadership:
     Args:
         env: See there.
         events: Takes events about the lease.
-        page: The address of the page of this process, for the lease.
+        page: The page of this process, for the lease.
 
     Attributes:
         elector: Competes for the lease; None without one.
         leading: Set once this process schedules.
     """
 
-    def __init__(self, env: Environment, events: EventRecorder, page: Callable[[], str]) -> None:
+    def __init__(
+        self, env: Environment, events: EventRecorder, page: Callable[[], HolderPage]
+    ) -> None:
         self._events = events
         self._has_given_back = False
         self.leading = asyncio.Event()

@@ -17,6 +17,7 @@ from engine.io.endpoints.component_pages import Component, component_routes
 from engine.io.endpoints.health import health_routes, metrics_route, ping
 from engine.io.endpoints.routes import Route, json_route
 from engine.io.endpoints.server import EndpointServer
+from engine.io.leader_election import HolderPage
 from engine.policy.written import with_decisions
 from engine.surfaces.live.activity import Activity
 from engine.surfaces.live.explainer import Explainer
@@ -84,9 +85,10 @@ class Surfaces:
             clock=clock,
         )
 
-    def page_address(self) -> str:
+    def holder_page(self) -> HolderPage:
         """Where other replicas send people for the page of this one."""
-        return self.endpoints.page_address(self._env.client.server)
+        address = self.endpoints.page_address(self._env.client.server)
+        return HolderPage(address, self.endpoints.certificate)
 
     def _routes(self) -> list[Route]:
         elector = self._leadership.elector

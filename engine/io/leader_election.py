@@ -38,8 +38,10 @@ _WATCHDOG_SECONDS: Final = 20.0
 #: How long a process that must stop waits for the answer to a request that may have taken the
 #: lease.
 _PATIENCE_SECONDS: Final = 2.0
-#: Where the holder's page is, for the pages of the standbys.
+#: Where the holder's page is, for the pages of the standbys and for `kubectl starsched`.
 PAGE_ANNOTATION: Final = "starsched.dev/page"
+#: The certificate (PEM) that is served there, by which `kubectl starsched` knows the holder.
+CERTIFICATE_ANNOTATION: Final = "starsched.dev/page-certificate"
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -89,6 +91,19 @@ def make_identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
+@dataclass(frozen=True, slots=True)
+class HolderPage:
+    """Where the page of a process is, and the certificate (PEM) served there; "" for none."""
+
+    address: str = ""
+    certificate: str = ""
+
+    def annotations(self) -> dict[str, str]:
+        """The annotations of the lease that say so."""
+        said = {PAGE_ANNOTATION: self.address, CERTIFICATE_ANNOTATION: self.certificate}
+        return {key: value for key, value in said.items() if value}
+
+
 class _LeaseSpec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -127,7 +142,7 @@ class LeaderElector:
         clock: Judges when others' leases expire, by the time since we saw them change: clocks of
             other machines are never compared with ours.
         on_transition: Called with the lease's reference and a text, for an event.
-        page: The address of this process's page, for the lease; "" for none.
+        page: The page of this process, for the lease.
         sleep, rng: Waits and their jitter.
     """
 
@@ -139,7 +154,7 @@ class LeaderElector:
         identity: str,
         clock: Clock,
         on_transition: Callable[[Reference, str], None] | None = None,
-        page: Callable[[], str] = lambda: "",
+        page: Callable[[], HolderPage] = HolderPage,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
@@ -388,10 +403,9 @@ class LeaderElector:
     def _body(self, spec: _LeaseSpec, metadata: dict[str, Any]) -> bytes:
         kept = {key: value for key, value in metadata.items() if key != "managedFields"}
         annotations = {**(kept.get("annotations") or {})}
-        annotations.pop(PAGE_ANNOTATION, None)  # of the holder before
-        if page := self._page():
-            annotations[PAGE_ANNOTATION] = page
-        kept["annotations"] = annotations
+        for key in (PAGE_ANNOTATION, CERTIFICATE_ANNOTATION):
+            annotations.pop(key, None)  # of the holder before
+        kept["annotations"] = annotations | self._page().annotations()
         return msgspec.json.encode(
             {
                 "apiVersion": LEASES.api_version,

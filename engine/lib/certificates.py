@@ -64,6 +64,14 @@ def authorities(pem: bytes) -> str:
     return pem.decode("ascii", "backslashreplace")
 
 
+def first_certificate(pem: bytes) -> str:
+    """The first certificate of PEM texts, which is the server's own in a chain; "" without one."""
+    end = _CERTIFICATE.replace(b"BEGIN", b"END")
+    _, begin, rest = pem.partition(_CERTIFICATE)
+    body, is_whole, _ = rest.partition(end)
+    return (begin + body + end).decode("ascii", "replace") + "\n" if is_whole else ""
+
+
 def are_certificates(pem: bytes) -> bool:
     """True if *pem* holds certificates and all of them can be loaded."""
     try:

@@ -110,6 +110,7 @@ class EndpointServer:
         self._max_connections = max_connections
         self._open = contextlib.AsyncExitStack()
         self._listeners: list[Listener] = []
+        self._tls: ServingTls | None = None
         self.secure_port = 0
         self.local_port = 0
 
@@ -139,6 +140,11 @@ class EndpointServer:
             return f"https://{f'[{host}]' if ':' in host else host}:{self.secure_port}/"
         return f"http://{LOOPBACK}:{self.local_port}/" if self.local_port else ""
 
+    @property
+    def certificate(self) -> str:
+        """The certificate (PEM) of the secure listener as it is now; "" without one."""
+        return self._tls.certificate if self._tls is not None else ""
+
     async def stop(self) -> None:
         """Stop listening."""
         await self._open.aclose()
@@ -165,7 +171,7 @@ class EndpointServer:
             clock=clock,
         )
         # 2. The certificate.
-        tls = ServingTls(settings.tls, clock)
+        tls = self._tls = ServingTls(settings.tls, clock)
         tls.trust(trust.current.authorities)
         # 3. Listening.
         guard = DelegatedGuard(authenticator, authorizer)

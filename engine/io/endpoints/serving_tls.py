@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from engine.io.endpoints.self_signed import make_certificate, needs_renewal
-from engine.lib.certificates import as_files, show_certificate
+from engine.lib.certificates import as_files, first_certificate, show_certificate
 from engine.lib.clock import Clock
 from engine.lib.files import FILES, Stamp, stamp_of
 
@@ -96,7 +96,11 @@ class TlsSettings:
 
 
 class ServingTls:
-    """The settings for the next connection. Raises `CannotServeTls` if a file cannot be used."""
+    """The settings for the next connection. Raises `CannotServeTls` if a file cannot be used.
+
+    Attributes:
+        certificate: What is shown to clients that ask for no special name, as PEM.
+    """
 
     def __init__(self, settings: TlsSettings, clock: Clock) -> None:
         self._settings = settings
@@ -105,6 +109,7 @@ class ServingTls:
         self._made: tuple[bytes, bytes] | None = None
         self._renew_made()
         self._stamp = self._told = self._files_stamp()
+        self.certificate = ""
         self._context = self._load()
 
     @property
@@ -172,8 +177,11 @@ class ServingTls:
         if self._made is not None:
             with as_files(*self._made) as (certificate, key):
                 context = self._make_context(certificate, key)
+                self.certificate = first_certificate(self._made[0])
         else:
-            context = self._make_context(*self._pair())
+            cert_file, key_file = self._pair()
+            context = self._make_context(cert_file, key_file)
+            self.certificate = first_certificate(cert_file.read_bytes()) if cert_file else ""
         named = [(self._make_context(p.cert_file, p.key_file), p) for p in self._settings.named]
         if named:
             patterns = [

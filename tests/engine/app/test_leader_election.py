@@ -15,7 +15,7 @@ from engine.io.kube.client import MERGE_PATCH, ApiClient
 from engine.io.kube.config import Endpoint
 from engine.io.kube.errors import ConnectionLost, TimedOut
 from engine.io.kube.resources import LEASES
-from engine.io.leader_election import LeaderElector, LeadershipLost, LeaseSettings
+from engine.io.leader_election import HolderPage, LeaderElector, LeadershipLost, LeaseSettings
 from engine.lib.clock import VirtualClock
 from tests.builders import make_pod, node_manifest, pod_manifest
 from tests.controlplane import ControlPlane
@@ -44,7 +44,7 @@ class Bench:
             identity=identity,
             clock=self.clock,
             on_transition=self._report,
-            page=lambda: page,
+            page=lambda: HolderPage(page, "of " + page if page else ""),
             sleep=self.sleep,
             rng=random.Random(1),
         )
@@ -465,6 +465,7 @@ async def test_the_lease_says_where_the_page_of_its_holder_is(bench: Bench) -> N
     found = cluster.get(*name)
     assert found is not None
     annotations = {**found["metadata"]["annotations"], "example.com/other": ""}
+    assert annotations["starsched.dev/page-certificate"] == "of https://10.0.0.1:10259/"
     metadata = {**found["metadata"], "annotations": annotations}
     cluster.update(name[0], {**found, "metadata": metadata})
     await first.release()
