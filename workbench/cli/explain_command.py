@@ -34,9 +34,9 @@ from workbench.cli.fact_reading import FactsAt, read_facts
 from workbench.cli.file_notes import admission_note, report_missing, report_repeated
 from workbench.cli.input_path import InputPath
 from workbench.cli.leader_access import (
-    CannotAsk,
     Refused,
     ask_leader,
+    cannot_ask,
     leader_at,
     leader_options,
     namespace_of,
@@ -50,6 +50,7 @@ from workbench.cli.policies_in_force import (
     read_in_force,
 )
 from workbench.cli.policy_option import BUILTIN, known_profile, policy_options, read_bundle
+from workbench.leader_way import CannotAsk
 from workbench.plan.plan_index import NONE
 
 
@@ -237,7 +238,7 @@ def _of_leader(pod: str, options: dict[str, Any]) -> PodAnswer | None:
         say_why_a_copy(refused)
     except CannotAsk as error:
         if options["server"]:
-            raise click.ClickException(str(error)) from error
+            raise cannot_ask(error) from error
         say_why_a_copy(error)
     return None
 

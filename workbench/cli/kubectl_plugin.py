@@ -24,6 +24,7 @@ from workbench.cli.leader_access import answer_of, leader_options
 from workbench.cli.rollout_command import rollout_command
 from workbench.cli.shares_command import shares_command
 from workbench.cli.standard_output import GuardedGroup
+from workbench.cli.ui_command import ui_command
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,7 +64,15 @@ def _namespaced(function: Command) -> Command:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def main() -> None:
-    """Say why pods wait, as the scheduler knows it."""
+    """Say why pods wait, as the scheduler knows it.
+
+    \b
+    Examples:
+      kubectl starsched ui                             the page, in a browser
+      kubectl starsched explain web-7d9c -n shop
+      kubectl starsched queue -A --service-account starsched/page
+      kubectl starsched queue -A --server https://10.0.0.5:10259 --certificate-authority ca.crt
+    """
 
 
 @main.command()
@@ -151,6 +160,7 @@ _rollout = copy.copy(rollout_command)
 _rollout.commands = {**rollout_command.commands, "report": report}
 main.add_command(_rollout)
 main.add_command(shares_command)
+main.add_command(ui_command)
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:

@@ -1,52 +1,43 @@
-"""Asking the scheduler that leads: found through its Lease, reached through the API server.
+"""Asking the scheduler that leads: the options that say how, and what is said when it cannot be.
 
-Owns the way there, and what is said when it does not lead anywhere. The leader's pod is named in
-the Lease; its local port is reached as `kubectl port-forward` reaches it, so that the cluster's
-RBAC decides who may ask. `--server` names an address instead.
+The way there is `workbench.leader_way`'s.
 """
 
-import http.client
-import io
-import re
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
-import aiohttp
 import click
 import msgspec
 
-from engine.io.kube.client import ApiClient
-from engine.io.kube.errors import ApiError, KubeConfigError, NotFound
-from engine.io.kube.resources import LEASES
+from engine.io.kube.errors import ApiError, KubeConfigError, error_from_answer
 from engine.lib import event_loop
 from engine.lib.deep_json import UNREADABLE
 from engine.surfaces.cli import terminal
 from engine.surfaces.cli.cluster_option import connect
 from engine.surfaces.live.answers import Refusal
-from workbench.port_forward import exchange_with_pod
+from workbench.leader_lease import LEASE_NAMES, REPLACING
+from workbench.leader_way import LOCAL_PORT, CannotAsk, LeaderAt, Way, leader_way
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Record = TypeVar("Record", bound=msgspec.Struct)
 
-#: Where a Lease is looked for: where the manifests of `deploy/` put it, and where it is without
-#: any options.
-_LEASES: Final = ("starsched/starsched", "kube-system/starsched", "kube-system/kube-scheduler")
-#: Where the pods are, by a Lease in another namespace: the manifests that replace kube-scheduler.
-_POD_NAMESPACES: Final = {"kube-system/kube-scheduler": "starsched"}
-#: What the manifests of `deploy/` set.
-LOCAL_PORT: Final = 10260
-_SECONDS: Final = 15.0
+_SECONDS: Final = 30.0
 _OK: Final = 200
+_UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
 _DEFAULT: Final = "default"
-# How an identity ends that `make_identity` makes: the pod's name comes before it.
-_UUID: Final = re.compile(r"_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-
-
-class CannotAsk(Exception):
-    """The leader could not be asked; the text says why."""
+_HEADERS: Final = {"Accept": "application/json"}
+#: What is wrong with a refusal of the secure port, and what helps.
+_HINTS: Final = {
+    _UNAUTHORIZED: "its API server does not know these credentials, or they have run out; "
+    "--service-account NAMESPACE/NAME has a token made",
+    _FORBIDDEN: "the ClusterRole `starsched-viewer` has this right: bind the user, or the "
+    "ServiceAccount of --service-account, to it",
+}
 
 
 class Refused(Exception):
@@ -58,67 +49,123 @@ class Refused(Exception):
         self.refusal = refusal
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAt:
-    """Which leader is asked, as the options say.
+def _parts(least: int, most: int, want: str) -> Callable[..., str]:
+    """Checks that a value has so many parts between slashes."""
 
-    Attributes:
-        kubeconfig, context: The cluster.
-        server: URL of its endpoints; "" to go through the API server.
-        lease: `namespace/name`; "" for where it usually is.
-        namespace: Of its pod; "" for that of the manifests.
-        port: The local port of its pod.
-    """
+    def check(_ctx: click.Context, _option: click.Parameter, text: str) -> str:
+        parts = text.split("/")
+        if text and not (least <= len(parts) <= most and all(parts)):
+            raise click.BadParameter(f"want {want}, got `{text}`")
+        return text
 
-    kubeconfig: Path | None = None
-    context: str | None = None
-    server: str = ""
-    lease: str = ""
-    namespace: str = ""
-    port: int = LOCAL_PORT
+    return check
+
+
+def _server(_ctx: click.Context, _option: click.Parameter, text: str) -> str:
+    if text and not text.startswith(("http://", "https://")):
+        raise click.BadParameter(f"want a URL such as `https://10.0.0.1:10259`, got `{text}`")
+    return text.rstrip("/")
 
 
 def leader_options(function: Command) -> Command:
-    """Add `--server`, `--lease`, `--leader-namespace` and `--leader-port` to a command."""
-    function = click.option(
-        "--leader-port",
-        type=click.IntRange(1, 65535),
-        default=LOCAL_PORT,
-        show_default=True,
-        help="The leader's --local-port.",
-    )(function)
-    function = click.option(
-        "--leader-namespace",
+    """Add the options that say which leader is asked, and how, to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--server",
         default="",
-        metavar="NAMESPACE",
-        help="The namespace of the leader's pod. Default: the Lease's; for kube-scheduler's, "
-        f"{_POD_NAMESPACES['kube-system/kube-scheduler']}.",
-    )(function)
-    function = click.option(
+        metavar="URL",
+        envvar="STARSCHED_SERVER",
+        show_envvar=True,
+        callback=_server,
+        help="The scheduler's endpoints: the secure port (`https:`), or one that is forwarded "
+        "already (`http:`, without credentials). Default: the leader that the Lease names, "
+        "through the API server to its pod, as `kubectl port-forward`, or else at its address.",
+    ),
+    click.option(
+        "--service-account",
+        default="",
+        metavar="NAMESPACE/NAME",
+        envvar="STARSCHED_SERVICE_ACCOUNT",
+        show_envvar=True,
+        callback=_parts(2, 2, "NAMESPACE/NAME"),
+        help="Ask the secure port as this ServiceAccount, by a token of ten minutes that the API "
+        "server makes. Default: with the kubeconfig's token or client certificate.",
+    ),
+    click.option(
+        "--certificate-authority",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        envvar="STARSCHED_CERTIFICATE_AUTHORITY",
+        show_envvar=True,
+        help="PEM file of the authority that signed the secure port's certificate. Default: the "
+        "certificate that the Lease names; for another address, the authorities of the cluster "
+        "and of this host.",
+    ),
+    click.option(
+        "--ca-configmap",
+        default="",
+        metavar="NAMESPACE/NAME[/KEY]",
+        envvar="STARSCHED_CA_CONFIGMAP",
+        show_envvar=True,
+        callback=_parts(2, 3, "NAMESPACE/NAME or NAMESPACE/NAME/KEY"),
+        help="The same, from a ConfigMap. KEY is `ca.crt` by default.",
+    ),
+    click.option(
+        "--insecure-skip-tls-verify",
+        is_flag=True,
+        help="Take any certificate of the secure port: credentials may go to another server.",
+    ),
+    click.option(
         "--lease",
         default="",
         metavar="NAMESPACE/NAME",
         help="The scheduler's Lease, which names the leader's pod. Default: "
-        f"the first there is of {', '.join(_LEASES)}.",
-    )(function)
-    return click.option(
-        "--server",
+        f"the first there is of {', '.join(LEASE_NAMES)}.",
+    ),
+    click.option(
+        "--leader-namespace",
         default="",
-        metavar="URL",
-        help="The scheduler's endpoints, if a port is forwarded already. Default: through the API "
-        "server to the leader's pod, as `kubectl port-forward`.",
-    )(function)
+        metavar="NAMESPACE",
+        help="The namespace of the leader's pod. Default: the Lease's; for kube-scheduler's, "
+        f"{REPLACING}, then kube-system for a static pod.",
+    ),
+    click.option(
+        "--leader-port",
+        type=click.IntRange(1, 65535),
+        default=LOCAL_PORT,
+        show_default=True,
+        help="The leader's --local-port. Without one, its secure port is asked.",
+    ),
+)
 
 
 def leader_at(options: Mapping[str, Any]) -> LeaderAt:
-    """The leader that a command's options name."""
+    """The leader that a command's options name. Warns if it need not prove that it is."""
+    given = ("certificate_authority", "ca_configmap", "insecure_skip_tls_verify")
+    if sum(bool(options[name]) for name in given) > 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"want at most one of {names}")
+    if options["insecure_skip_tls_verify"]:
+        terminal.echo(
+            "warning: the certificate of the scheduler is not verified "
+            "(--insecure-skip-tls-verify): credentials may go to another server",
+            err=True,
+        )
     return LeaderAt(
-        options["kubeconfig"],
-        options["context"],
-        options["server"].rstrip("/"),
-        options["lease"],
-        options["leader_namespace"],
-        options["leader_port"],
+        kubeconfig=options["kubeconfig"],
+        context=options["context"],
+        server=options["server"],
+        lease=options["lease"],
+        namespace=options["leader_namespace"],
+        port=options["leader_port"],
+        service_account=options["service_account"],
+        authority=options["certificate_authority"],
+        authority_map=options["ca_configmap"],
+        insecure=options["insecure_skip_tls_verify"],
     )
 
 
@@ -132,15 +179,21 @@ def ask_leader(
     target = path + (f"?{urlencode(query)}" if query else "")
     try:
         status, body = event_loop.run(_asked(where, target))
-    except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CannotAsk(str(error) or type(error).__name__) from error
+    except ApiError as error:
+        raise CannotAsk(str(error)) from error
+    except TimeoutError as error:
+        raise CannotAsk(f"no answer within {_SECONDS:.0f} s") from error
     try:
-        if status != _OK:
-            raise Refused(status, msgspec.json.decode(body, type=Refusal))
-        return msgspec.json.decode(body, type=record)
+        if status == _OK:
+            return msgspec.json.decode(body, type=record)
+        refusal = msgspec.json.decode(body, type=Refusal)
     except UNREADABLE as error:
+        if status in _HINTS:
+            said = error_from_answer(status, body).message
+            raise CannotAsk(f"the secure port answers {status}: {said}", _HINTS[status]) from error
         text = body[:200].decode(errors="replace").strip()
         raise CannotAsk(f"status {status}, and no answer of a scheduler: `{text}`") from error
+    raise Refused(status, refusal)
 
 
 def answer_of(
@@ -161,10 +214,15 @@ def answer_of(
         refusal = f"\nhint: {refused.refusal.hint}" if refused.refusal.hint else ""
         raise click.ClickException(f"{refused}{refusal}") from refused
     except CannotAsk as error:
-        without = f"\nhint: {hint}" if hint else ""
-        raise click.ClickException(f"the scheduler could not be asked: {error}{without}") from error
+        raise cannot_ask(error, hint) from error
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
+
+
+def cannot_ask(error: CannotAsk, hint: str = "") -> click.ClickException:
+    """The error of a command whose leader could not be asked; *hint* says how to do without."""
+    hints = "".join(f"\nhint: {one}" for one in (error.hint, hint) if one)
+    return click.ClickException(f"the scheduler could not be asked: {error}{hints}")
 
 
 def namespace_of(where: LeaderAt, pod: str) -> str:
@@ -188,65 +246,40 @@ async def _namespace_of(where: LeaderAt, pod: str) -> str:
     return str(items[0]["metadata"]["namespace"]) if len(items) == 1 else _DEFAULT
 
 
+async def leader_asked(where: LeaderAt, target: str) -> LeaderAt:
+    """*where*, or the leader that a standby there names. Raises as `leader_way`."""
+    async with asyncio.timeout(_SECONDS), leader_way(where) as way:
+        leader = _leader_elsewhere(way, *await _answer(way, target))
+        return replace(where, server=leader) if leader else where
+
+
 async def _asked(where: LeaderAt, target: str) -> tuple[int, bytes]:
-    if where.server:
-        timeout = aiohttp.ClientTimeout(total=_SECONDS)
-        headers = {"Accept": "application/json"}
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-            session.get(where.server + target) as answer,
-        ):
-            return answer.status, await answer.read()
-    async with await connect(where.kubeconfig, where.context) as client:
-        namespace, pod = await _leader_pod(client, where)
-        sent = (
-            f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
-            "Connection: close\r\n\r\n"
-        )
-        try:
-            received = await exchange_with_pod(
-                client, namespace, pod, where.port, sent.encode(), seconds=_SECONDS
-            )
-        except NotFound as error:
-            raise CannotAsk(
-                f"the Lease names `{pod}`, and that is no pod of namespace `{namespace}`: another "
-                "scheduler leads, or --leader-namespace is to be given"
-            ) from error
-        return _parsed(received)
+    async with asyncio.timeout(_SECONDS):
+        async with leader_way(where) as way:
+            status, body = await _answer(way, target)
+        leader = _leader_elsewhere(way, status, body)
+        if not leader:
+            return status, body
+        # A standby was asked, and says who leads: the same authority has to vouch for that one.
+        async with leader_way(replace(where, server=leader)) as way:
+            return await _answer(way, target)
 
 
-async def _leader_pod(client: ApiClient, where: LeaderAt) -> tuple[str, str]:
-    """The namespace and name of the leader's pod. Raises `CannotAsk` if no Lease names one."""
-    tried = (where.lease,) if where.lease else _LEASES
-    for one in tried:
-        namespace, _, name = one.rpartition("/")
-        try:
-            found = msgspec.json.decode(await client.get(LEASES, name, namespace or "kube-system"))
-        except NotFound:
-            continue
-        holder = str((found.get("spec") or {}).get("holderIdentity") or "")
-        pod = _UUID.sub("", holder)
-        if not holder or pod == holder:
-            raise CannotAsk(f"the Lease `{one}` names no pod: its holder is `{holder}`")
-        named = f"{namespace or 'kube-system'}/{name}"
-        return where.namespace or _POD_NAMESPACES.get(named, namespace or "kube-system"), pod
-    raise CannotAsk(f"no Lease {' or '.join(f'`{one}`' for one in tried)}: no scheduler leads")
+async def _answer(way: Way, target: str) -> tuple[int, bytes]:
+    async with way.get(target, _HEADERS) as answer:
+        return answer.status, await answer.read()
 
 
-class _Bytes(io.BytesIO):
-    """What `http.client` takes for a socket."""
-
-    def makefile(self, *_: object) -> io.BytesIO:
-        return self
-
-
-def _parsed(received: bytes) -> tuple[int, bytes]:
-    answer = http.client.HTTPResponse(_Bytes(received))  # type: ignore[arg-type]  # reads only
+def _leader_elsewhere(way: Way, status: int, body: bytes) -> str:
+    """The address of the leader, if a standby that was asked directly names one; else ""."""
+    if status == _OK or not way.is_direct or not way.base.startswith("https:"):
+        return ""
     try:
-        answer.begin()
-        return answer.status, answer.read()
-    except http.client.HTTPException as error:
-        raise CannotAsk(f"the pod's port does not speak HTTP: {type(error).__name__}") from error
+        leader = msgspec.json.decode(body, type=Refusal).leader
+    except UNREADABLE:
+        return ""
+    address = leader.address.rstrip("/") if leader is not None and not leader.is_us else ""
+    return address if address.startswith("https:") and address != way.base else ""
 
 
 def say_why_a_copy(error: Exception) -> None:

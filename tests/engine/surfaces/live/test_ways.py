@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from devkit.cluster import DevCluster
 from engine.io.kube.client import ApiClient
-from engine.io.kube.errors import ApiError, Forbidden, NotFound
+from engine.io.kube.errors import Forbidden, NotFound
 from engine.io.leader_election import LeaseSettings
 from tests.certificates import Authority
 from tests.controlplane import ControlPlane
@@ -33,7 +33,7 @@ from tests.live import node, pod
 from tests.waiting import eventually
 from workbench.cli.kubectl_plugin import main as kubectl_starsched
 from workbench.cli.main import main
-from workbench.port_forward import exchange_with_pod
+from workbench.port_forward import PodConnector
 
 pytestmark = pytest.mark.usefixtures("no_sandboxes")
 
@@ -183,6 +183,21 @@ async def test_without_an_answer_a_copy_is_explained_and_said_so(
         assert result.stderr == ""
 
 
+async def through_pod(client: ApiClient, namespace: str, name: str, target: str) -> str:
+    """What port 10260 of a pod answers."""
+    connector = PodConnector(client, namespace, name, 10260)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get(f"http://localhost{target}") as answer,
+        ):
+            return await answer.text()
+    except aiohttp.ClientError as error:
+        raise aiohttp.ClientError(connector.failure or str(error)) from error
+    finally:
+        await connector.stop()
+
+
 async def test_a_port_that_nothing_listens_on_is_an_error(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -191,8 +206,9 @@ async def test_a_port_that_nothing_listens_on_is_an_error(tmp_path: Path) -> Non
             api_server_with_kubelets("http://127.0.0.1:1", closed) as server,
             await ApiClient.from_kubeconfig(write_kubeconfig(tmp_path / "k", server)) as client,
         ):
-            with pytest.raises(ApiError, match="unable to forward"):
-                await exchange_with_pod(client, "ns", "p", 10260, b"GET", seconds=10)
+            with pytest.raises(aiohttp.ClientError) as caught:
+                await through_pod(client, "ns", "p", "/queue")
+            assert "unable to forward" in str(caught.value)
 
 
 def let_ask(plane: ControlPlane, namespace: str) -> None:
@@ -243,22 +259,20 @@ async def test_the_real_api_server_forwards_to_the_leader(
         leader["metadata"]["namespace"] = namespace
         folder = f"/api/v1/namespaces/{namespace}/pods"
         await asyncio.to_thread(control_plane.create_if_missing, folder, leader)
-        sent = b"GET /explain/a/b?x=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        got = await exchange_with_pod(admin, namespace, "leader", 10260, sent, seconds=20)
-        assert got.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert got.endswith(b"GET /explain/a/b?x=1")
+        target = "/explain/a/b?x=1"
+        assert await through_pod(admin, namespace, "leader", target) == f"GET {target}"
         with pytest.raises(NotFound):
-            await exchange_with_pod(admin, namespace, "absent", 10260, sent, seconds=20)
+            await through_pod(admin, namespace, "absent", target)
         # The Role that is shipped is enough, and nothing less is.
         token = await asyncio.to_thread(control_plane.service_account_token, namespace, "asker")
         async with control_plane.client(token) as asker:
             with pytest.raises(Forbidden):
-                await exchange_with_pod(asker, namespace, "leader", 10260, sent, seconds=20)
+                await through_pod(asker, namespace, "leader", target)
             await asyncio.to_thread(let_ask, control_plane, namespace)
 
             async def may_ask() -> bool:
                 with contextlib.suppress(Forbidden):
-                    await exchange_with_pod(asker, namespace, "leader", 10260, sent, seconds=20)
+                    await through_pod(asker, namespace, "leader", target)
                     return True
                 return False
 
