@@ -11,7 +11,7 @@ import contextlib
 import hmac
 import html
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -95,6 +95,8 @@ class PageProxy:
         # A page of the web can have its own name resolved to this address: it is not ours then.
         if request.headers.get(hdrs.HOST) not in self._hosts:
             return _refusal(421, f"want a Host of {' or '.join(self._hosts)}")
+        if not request.raw_path.startswith("/"):
+            return _refusal(400, "want a path")
         if request.method not in _READS:
             return _refusal(405, "the page only reads", {hdrs.ALLOW: ", ".join(_READS)})
         if _SECRET in request.query:
@@ -124,7 +126,7 @@ class PageProxy:
         to = html.escape(f"http://{request.headers[hdrs.HOST]}{target}")
         # By a page of our own, not by a redirect: a browser that comes from elsewhere, such as a
         # link in a web terminal, sends no strict cookie along a redirect.
-        text = f'<!doctype html><meta http-equiv="refresh" content="0;url={to}"><a href="{to}">go on</a>'
+        text = f'<!doctype html><meta http-equiv="refresh" content="0;url={to}">'
         response = web.Response(text=text, content_type="text/html", headers=_OWN_HEADERS)
         response.set_cookie(
             self._cookie_name, self._cookie, httponly=True, samesite="Strict", path="/"
@@ -212,10 +214,10 @@ class _Leader:
     async def is_current(self, way: Way) -> bool:
         """False if another process leads than the one that *way* goes to; looks now and then."""
         now = asyncio.get_running_loop().time()
-        if way is self._way and now - self._looked_at < self._look_seconds:
-            return True
+        if way is not self._way or now - self._looked_at < self._look_seconds:
+            return way is self._way
         self._looked_at = now
-        return way is self._way and await way.is_current()
+        return await way.is_current()
 
     async def leave(self) -> None:
         """Close the way; requests on it end."""
@@ -239,9 +241,6 @@ def _equal(given: str, want: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), want.encode())
 
 
-def _refusal(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(
-        text=f"{printable_lines(text)}\n",
-        status=status,
-        headers={**_OWN_HEADERS, **(headers or {})},
-    )
+def _refusal(status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    sent = {**_OWN_HEADERS, **(headers or {})}
+    return web.Response(text=f"{printable_lines(text)}\n", status=status, headers=sent)

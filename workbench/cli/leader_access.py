@@ -4,7 +4,8 @@ The way there is `workbench.leader_way`'s.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -181,8 +182,6 @@ def ask_leader(
         status, body = event_loop.run(_asked(where, target))
     except ApiError as error:
         raise CannotAsk(str(error)) from error
-    except TimeoutError as error:
-        raise CannotAsk(f"no answer within {_SECONDS:.0f} s") from error
     try:
         if status == _OK:
             return msgspec.json.decode(body, type=record)
@@ -248,13 +247,15 @@ async def _namespace_of(where: LeaderAt, pod: str) -> str:
 
 async def leader_asked(where: LeaderAt, target: str) -> LeaderAt:
     """*where*, or the leader that a standby there names. Raises as `leader_way`."""
-    async with asyncio.timeout(_SECONDS), leader_way(where) as way:
+    if not where.server:
+        return where  # the Lease names the leader
+    async with _in_time(), leader_way(where) as way:
         leader = _leader_elsewhere(way, *await _answer(way, target))
         return replace(where, server=leader) if leader else where
 
 
 async def _asked(where: LeaderAt, target: str) -> tuple[int, bytes]:
-    async with asyncio.timeout(_SECONDS):
+    async with _in_time():
         async with leader_way(where) as way:
             status, body = await _answer(way, target)
         leader = _leader_elsewhere(way, status, body)
@@ -263,6 +264,15 @@ async def _asked(where: LeaderAt, target: str) -> tuple[int, bytes]:
         # A standby was asked, and says who leads: the same authority has to vouch for that one.
         async with leader_way(replace(where, server=leader)) as way:
             return await _answer(way, target)
+
+
+@contextlib.asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise CannotAsk(f"no answer within {_SECONDS:.0f} s") from error
 
 
 async def _answer(way: Way, target: str) -> tuple[int, bytes]:

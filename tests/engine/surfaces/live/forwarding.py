@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,18 @@ from aiohttp import web
 PROTOCOL = "v4.channel.k8s.io"
 
 
-async def forward(request: web.Request, port: int) -> web.WebSocketResponse:
-    """Serve port-forwarding to *port* of this host, whatever port is asked for."""
+#: Where ports of pods are: one of this host for all of them, or one for each that is open.
+Ports = int | Mapping[int, int]
+
+
+async def forward(request: web.Request, ports: Ports) -> web.WebSocketResponse:
+    """Serve port-forwarding to *ports*."""
     socket = web.WebSocketResponse(protocols=(PROTOCOL,))
     await socket.prepare(request)
-    asked = struct.pack("<H", int(request.query.get("ports") or request.query["port"]))
+    asked = int(request.query.get("ports") or request.query["port"])
     for channel in (0, 1):
-        await socket.send_bytes(bytes([channel]) + asked)
+        await socket.send_bytes(bytes([channel]) + struct.pack("<H", asked))
+    port = ports if isinstance(ports, int) else ports.get(asked, 1)  # nothing listens on 1
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError as error:
@@ -66,7 +71,7 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def api_server_with_kubelets(
-    behind: str, port: int, namespace: str = ""
+    behind: str, port: Ports, namespace: str = ""
 ) -> AsyncIterator[str]:
     """The API server *behind* with port-forwarding to *port*; gives its URL.
 
@@ -94,7 +99,7 @@ async def api_server_with_kubelets(
 
 
 @contextlib.asynccontextmanager
-async def kubelet(certificate: Path, key: Path, port: int) -> AsyncIterator[int]:
+async def kubelet(certificate: Path, key: Path, port: Ports) -> AsyncIterator[int]:
     """A kubelet that forwards to *port*; gives its own."""
 
     async def forwarded(request: web.Request) -> web.StreamResponse:
