@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.io.kube.client import ApiClient
-from engine.io.kube.errors import NotFound
+from engine.io.kube.errors import Forbidden, NotFound
 from engine.io.kube.resources import LEASES
 from engine.io.leader_election import CERTIFICATE_ANNOTATION, PAGE_ANNOTATION, HolderPage
 
@@ -54,6 +54,7 @@ async def read_lease(client: ApiClient, lease: str, namespace: str) -> LeaderLea
     `ApiError` where it could not be read.
     """
     tried = (lease,) if lease else LEASE_NAMES
+    forbidden: Forbidden | None = None
     for one in tried:
         where, _, name = one.rpartition("/")
         where = where or "kube-system"
@@ -61,7 +62,12 @@ async def read_lease(client: ApiClient, lease: str, namespace: str) -> LeaderLea
             found = msgspec.json.decode(await client.get(LEASES, name, where))
         except NotFound:
             continue
+        except Forbidden as error:
+            forbidden = forbidden or error
+            continue
         return _leader(f"{where}/{name}", found, namespace)
+    if forbidden is not None:
+        raise forbidden
     raise NoLeader(f"no Lease {' or '.join(f'`{one}`' for one in tried)}: no scheduler leads")
 
 

@@ -175,8 +175,11 @@ class Way:
     def _failed(self, error: Exception) -> CannotAsk:
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                what = cause.verify_message or str(cause)
+            # aiohttp's own error is one of those too, without what OpenSSL says.
+            if isinstance(cause, ssl.SSLCertVerificationError) and not isinstance(
+                cause, aiohttp.ClientError
+            ):
+                what = cause.verify_message
                 return CannotAsk(f"the certificate of {self.base} is not trusted: {what}", _CHOICES)
             cause = cause.__cause__ or cause.__context__
         said = self._connector.failure if self._connector is not None else ""

@@ -236,7 +236,7 @@ def test_every_role_is_bound_to_the_account_of_the_pods(folder: str) -> None:
     for_others = {
         *(
             ("ClusterRole", None, f"starsched-{one}")
-            for one in ("asker", "metrics-reader", "planner", "viewer")
+            for one in ("asker", "metrics-reader", "page-user", "planner", "viewer")
         ),
         *(
             ("Role", "starsched", f"starsched-{one}")

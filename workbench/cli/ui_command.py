@@ -87,8 +87,8 @@ async def _serve(where: LeaderAt, port: int, *, opens: bool) -> None:
             "hint: without --port, a free one is taken"
         ) from error
     try:
-        terminal.echo(f"The page is at {proxy.address}")
-        terminal.echo("Ctrl-C ends it.", err=True)
+        click.echo(f"The page is at {proxy.address}")
+        click.echo("Ctrl-C ends it.", err=True)
         with _opened(proxy.address) if opens else contextlib.nullcontext():
             await stopped.wait()
     finally:
