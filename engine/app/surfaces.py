@@ -19,6 +19,7 @@ from engine.io.endpoints.routes import Route, json_route
 from engine.io.endpoints.server import EndpointServer
 from engine.io.leader_election import HolderPage
 from engine.policy.written import with_decisions
+from engine.surfaces.admission import admission_route
 from engine.surfaces.live.activity import Activity
 from engine.surfaces.live.explainer import Explainer
 from engine.surfaces.live.service import LiveAnswers, Replica
@@ -108,11 +109,22 @@ class Surfaces:
             ),
             metrics_route("/metrics", self._env.registry),
             *page_routes(self.page, self.live, self.activity, self._leadership.leader),
+            *self._admission_routes(),
             json_route("/facts", self._watching.facts.describe),
             json_route("/configz", lambda: {"componentconfig": self._configuration()}),
         ]
         routes += self._component_routes([route.path for route in routes])
         return [*routes, root_route(routes)]
+
+    def _admission_routes(self) -> list[Route]:
+        key = self._env.settings.admission_key
+        if not key:
+            return []
+
+        def is_ready() -> bool:
+            return self._watching.synced.is_set() and not self._is_stopping()
+
+        return [admission_route(key, self._rollout.admission.judge, is_ready)]
 
     def _configuration(self) -> dict[str, Any]:
         """The configuration of this process with the profiles and extenders that decide now."""

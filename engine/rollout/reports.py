@@ -115,7 +115,7 @@ class Reports:
         self._count_losses(loaded)
         if not loaded.files and loaded.origin == self._source_name != BUILTIN:
             log.warning("The source is empty", source=self._source_name, reason=NO_FILES)
-        if warnings := _warnings(loaded):
+        if warnings := warnings_of(loaded):
             log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
         confinement = loaded.confinement
         if confinement is not None and confinement.missing and not self._is_confinement_logged:
@@ -141,7 +141,7 @@ class Reports:
         note = f"revision {loaded.bundle.revision} is in force ({len(loaded.files)} files)"
         if is_again:
             note = f"the text in force is offered again: {note}"
-        if warnings := _warnings(loaded):
+        if warnings := warnings_of(loaded):
             note += f"; warning: {first_of(warnings)}"
         # What an edit takes away is said louder than what is odd about its text.
         kind = WARNING if loaded.losses.problems() else NORMAL
@@ -153,7 +153,7 @@ class Reports:
         loaded.losses = loaded.losses.with_pending(pending)
         self._count_losses(loaded)
         if is_news:
-            revision, reason = loaded.bundle.revision, first_of(_warnings(loaded))
+            revision, reason = loaded.bundle.revision, first_of(warnings_of(loaded))
             log.warning("Policies keep pods waiting", revision=revision, reason=reason)
             self.write_accepted(loaded)
 
@@ -268,7 +268,7 @@ class Reports:
                 "failed_decisions": counts.failed,
                 "lost_seconds": round(counts.lost_seconds, 3),
                 "on_probation": revisions.previous is not None,
-                "warnings": _plain(_warnings(active)),
+                "warnings": _plain(warnings_of(active)),
                 "losses": msgspec.to_builtins(active.losses),
                 "sandbox": _described(active.confinement),
             }
@@ -301,7 +301,7 @@ class Reports:
             self._write_event(reference, kind, reason, note, revision)
 
 
-def _warnings(loaded: LoadedRevision) -> list[Problem]:
+def warnings_of(loaded: LoadedRevision) -> list[Problem]:
     """What is to be known of *loaded*: what it takes away first."""
     circle = [] if loaded.circle is None else [loaded.circle]
     return [*loaded.losses.problems(), *circle, *loaded.bundle.warnings]

@@ -27,6 +27,7 @@ from engine.lib.printable import counted
 from engine.lib.saved_state import WAIT, SavedStates, Unread
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
+from engine.rollout.admission import Admission
 from engine.rollout.comparing import Comparing, NoComparing
 from engine.rollout.control import AT_ONCE, Control, NoControl, RolloutControl
 from engine.rollout.inbox import CandidateInbox
@@ -208,6 +209,18 @@ class Rollout:
             source.name, stages, self._saved, inputs.last_resort, self.inbox, control, sleep
         )
         self._staging = self._make_staging(comparing or NoComparing())
+        #: Judges edits before they are written.
+        self.admission = Admission(
+            source,
+            stages,
+            self._saved,
+            inputs.last_resort,
+            control,
+            world,
+            active=lambda: self.active,
+            is_leader=lambda: self.is_active,
+            sleep=sleep,
+        )
         # 3. What is under way.
         self._is_again = False
         self._examined: Bundle | None = None
@@ -375,6 +388,7 @@ class Rollout:
         self._tasks.clear()
         self._probation = None
         await cancelled(tasks)
+        await self.admission.stop()
         # What was accepted a moment ago must be found again after a restart.
         await self._saved.save_in_time()
         self._stages.close()

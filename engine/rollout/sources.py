@@ -96,6 +96,26 @@ class Offer:
     means: frozenset[str] = frozenset()
 
 
+def offer_of(config_map: ConfigMap, namespace: str, name: str) -> Offer:
+    """What the policies' ConfigMap *namespace*/*name* offers."""
+    meta = config_map.metadata
+    problems = tuple(
+        Problem(key, 0, 0, no_text(raw))
+        for key, raw in sorted(config_map.binary_data.items())
+        if key.endswith(SUFFIXES)
+    )
+    return Offer(
+        config_map.data,
+        meta.resource_version,
+        config_map_reference(namespace, name, meta),
+        problems,
+        config_map.written_by,
+        # Any value: a switch for emergencies must not depend on how it is written.
+        meta.annotations.get(STOP_ANNOTATION, "") != "",
+        frozenset(meta.annotations.get(MEANT_ANNOTATION, "").replace(",", " ").split()),
+    )
+
+
 OnOffer = Callable[[Offer], None]
 
 
@@ -177,7 +197,12 @@ class ConfigMapSource:
     @property
     def name(self) -> str:
         """`configmap:namespace/name`."""
-        return f"configmap:{self.namespace}/{self.map_name}"
+        return f"configmap:{self.key}"
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.map_name}"
 
     def trouble(self) -> str:
         """What the API server says instead, with the right to add if one is missing."""
@@ -202,36 +227,16 @@ class ConfigMapSource:
         await self._informer.run()
 
     def _has(self, config_map: ConfigMap) -> None:
-        meta = config_map.metadata
-        reference = config_map_reference(self.namespace, self.map_name, meta)
-        problems = tuple(
-            Problem(name, 0, 0, no_text(raw))
-            for name, raw in sorted(config_map.binary_data.items())
-            if name.endswith(SUFFIXES)
-        )
-        self._offer(
-            Offer(
-                config_map.data,
-                meta.resource_version,
-                reference,
-                problems,
-                config_map.written_by,
-                self._is_stopped(meta.annotations.get(STOP_ANNOTATION, "")),
-                frozenset(meta.annotations.get(MEANT_ANNOTATION, "").replace(",", " ").split()),
-            )
-        )
-
-    def _is_stopped(self, said: str) -> bool:
-        """True with any value: a switch for emergencies must not depend on how it is written."""
+        said = config_map.metadata.annotations.get(STOP_ANNOTATION, "")
         if said not in ("", STOP):
             log.warning(
                 "Unknown value of an annotation stops roll-outs as well",
                 annotation=STOP_ANNOTATION,
-                config_map=f"{self.namespace}/{self.map_name}",
+                config_map=self.key,
                 value=said[:60],
                 wanted=STOP,
             )
-        return said != ""
+        self._offer(offer_of(config_map, self.namespace, self.map_name))
 
     def _gone(self) -> None:
         self._offer(Offer(None, "", self.reference))

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from engine.lib.clock import Clock
+from engine.lib.durations import go_duration
 from engine.policy.errors import Problem
 from engine.policy.rollout_config import CanaryStep, RolloutConfig
 from engine.rollout.comparing import Comparing
@@ -65,6 +66,14 @@ def stages_of(config: RolloutConfig) -> tuple[StageStatus, ...]:
     steps = () if config.canary is None else config.canary.steps
     canary = tuple(StageStatus(CANARY, step.share) for step in steps)
     return canary if config.shadow is None else (StageStatus(SHADOW), *canary)
+
+
+def in_stages(config: RolloutConfig) -> str:
+    """The stages that an edit goes through, and how long each takes at least."""
+    seconds = [_duration(config, at) for at, _ in enumerate(stages_of(config))]
+    stages = zip(stages_of(config), seconds, strict=True)
+    listed = ", ".join(f"{_named(stage)} for {go_duration(each)}" for stage, each in stages)
+    return f"{listed}: {go_duration(sum(seconds))} at least"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Listener:
     ) -> None:
         self._tls = tls
         self._max_connections = max_connections
-        # A body is not read: none of the routes takes one.
+        # A body that is too long is not read to its end.
         self._runner = web.AppRunner(
             application,
             access_log=None,

@@ -55,6 +55,7 @@ class Route:
         filters_by_namespace: True if the answer has rows of namespaces, and the handler leaves out
             those that `Request.caller` may not read.
         is_listed: False for one that `/` does not list, because another address leads to it.
+        is_open: True if it asks for no right: its handler knows its callers by a secret part.
     """
 
     path: str
@@ -62,6 +63,12 @@ class Route:
     verb: str = hdrs.METH_GET
     filters_by_namespace: bool = False
     is_listed: bool = True
+    is_open: bool = False
+
+    @property
+    def fixed(self) -> str:
+        """What every path of it begins with."""
+        return self.path.partition("{")[0]
 
 
 class Refused(Exception):

@@ -167,7 +167,7 @@ class EndpointServer:
             clients.authorization,
             allowed_seconds=settings.allowed_seconds,
             denied_seconds=settings.denied_seconds,
-            open_paths=settings.open_paths,
+            open_paths=(*settings.open_paths, *(f"{r.fixed}*" for r in self.routes if r.is_open)),
             clock=clock,
         )
         # 2. The certificate.

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ from engine.lib.clock import SystemClock
 from engine.lib.durations import go_duration
 from engine.lib.listening import CannotListen
 from engine.lib.open_files import allow_open_files
+from engine.lib.printable import counted
 from engine.policy.config import (
     DEFAULT_SCHEDULER_NAME,
     KIND,
@@ -76,7 +78,7 @@ from engine.surfaces.cli.go_flags import (
     unused_flags,
 )
 from engine.surfaces.cli.lease_options import chosen_lease, lease_options
-from engine.surfaces.cli.policy_paths import config_option, read_config
+from engine.surfaces.cli.policy_paths import CONFIGMAP_PREFIX, config_option, read_config
 from engine.surfaces.cli.program import KUBE_SCHEDULER, version, version_option
 from engine.surfaces.cli.serving import (
     choose_control,
@@ -101,6 +103,8 @@ _LEAST_OPEN_FILES: Final = 64
 
 #: How long a thread that tries policies may keep the loop waiting; Python's own 5 ms add up.
 _SWITCH_SECONDS: Final = 0.0005
+#: A part of a path that the API server takes for one in the address of a webhook.
+_ADMISSION_KEY: Final = re.compile(r"[a-z0-9]{16,63}")
 #: Seconds for which garbage collection is off during the first lists.
 _GC_PATIENCE: Final = 120.0
 
@@ -138,6 +142,14 @@ _GC_PATIENCE: Final = 120.0
 @when_unsure_options
 @lease_options
 @endpoint_options()
+@click.option(
+    "--admission-key-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Serve an admission webhook for edits of the policies' ConfigMap at /admission/KEY of the "
+    "endpoints. KEY is what this file has: a secret of 16 to 63 lower-case letters and digits, "
+    "which the API server is given with the address. Read once.",
+)
 @click.option(
     "--pod-max-in-unschedulable-pods-duration",
     type=DURATION,
@@ -430,6 +442,7 @@ async def choose_parts(
         lease=lease,
         secure=secure,
         local_port=options["local_port"],
+        admission_key=read_admission_key(options["admission_key_file"], options["policies"]),
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
         pops_early=gates.get(POP_EARLY, True),
@@ -462,6 +475,21 @@ async def choose_parts(
         choose_control(options["policies"], client),
         settings,
     )
+
+
+def read_admission_key(path: Path | None, policies: str) -> str:
+    """The key in the file at *path*; "" without one. Raises `UsageError` for what is wrong."""
+    if path is None:
+        return ""
+    flag = f"--admission-key-file {path}"
+    if not policies.startswith(CONFIGMAP_PREFIX):
+        want = "want `--policies configmap:NAMESPACE/NAME`, whose edits the webhook judges"
+        raise click.UsageError(f"{flag}: {want}, got `{policies}`")
+    key = read_config(path).strip()
+    if not _ADMISSION_KEY.fullmatch(key):
+        want = "want 16 to 63 lower-case letters and digits"
+        raise click.UsageError(f"{flag}: {want}, got {counted(len(key), 'character')}")
+    return key
 
 
 def _said_of_the_lease(config_text: str) -> dict[str, Any]:
