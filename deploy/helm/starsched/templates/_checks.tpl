@@ -79,6 +79,13 @@
 {{- if and $values.podMonitor.enabled (not $values.rbac.create) }}
 {{- $problems = append $problems "podMonitor.enabled: want `rbac.create` too, which makes the role that metrics are read by" }}
 {{- end }}
+{{- if $values.webhook.enabled }}
+{{- range $index, $argument := $values.extraArgs }}
+{{- if regexMatch "^--tls-(cert|private-key)-file(=|$)" $argument }}
+{{- $problems = append $problems (printf "extraArgs[%d]: want none with `webhook.enabled`, whose certificate the chart brings" $index) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if eq (int $values.securePort) (int $values.localPort) }}
 {{- $problems = append $problems "localPort: want another port than `securePort`" }}
 {{- end }}

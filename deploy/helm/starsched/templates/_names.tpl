@@ -96,7 +96,32 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # For `kubectl port-forward`, which the rules of the cluster guard.
 - --local-port={{ .Values.localPort }}
 {{- end }}
+{{- if .Values.webhook.enabled }}
+- --tls-cert-file=/etc/starsched/webhook/tls.crt
+- --tls-private-key-file=/etc/starsched/webhook/tls.key
+- --admission-key-file=/etc/starsched/webhook/key
+{{- end }}
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end }}
+
+{{- /* The files of the flags above, and where they are mounted. */}}
+{{- define "starsched.webhookVolume" -}}
+{{- $name := printf "%s-webhook" (include "starsched.fullname" .) -}}
+- name: webhook
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret:
+          name: {{ $name | quote }}
+          items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+      - secret:
+          name: "{{ $name }}-key"
+{{- end }}
+
+{{- define "starsched.webhookMount" -}}
+- name: webhook
+  mountPath: /etc/starsched/webhook
+  readOnly: true
 {{- end }}
