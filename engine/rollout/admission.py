@@ -16,13 +16,13 @@ from engine.core.model.objects import ConfigMap
 from engine.io.informers import resources_read
 from engine.lib.background import cancelled
 from engine.policy.bundle import Bundle
-from engine.policy.errors import Problem
+from engine.policy.errors import Problem, SandboxDied
 from engine.rollout.control import AT_ONCE, PAUSED, RolloutControl, read_control
 from engine.rollout.inbox import CandidateInbox
 from engine.rollout.judge import TakenAway, judge_losses
 from engine.rollout.last_resort import LastResort
 from engine.rollout.losses import count_losses
-from engine.rollout.preparing import PASSING_STAGES, Preparing, faults_reject
+from engine.rollout.preparing import INTERNAL, Preparing, faults_reject
 from engine.rollout.reports import warnings_of
 from engine.rollout.saved_policies import SavedPolicies
 from engine.rollout.sources import NO_FILES, ConfigMapSource, Offer, PolicySource, offer_of
@@ -195,9 +195,9 @@ class Admission:
             try:
                 return await self._examine(edit, self._active())
             except Rejected as rejection:
-                if rejection.stage in PASSING_STAGES and not any(
-                    problem.file for problem in rejection.problems
-                ):
+                has_died = isinstance(rejection.__cause__, SandboxDied)
+                # Perhaps the machine's doing: the same text may pass later.
+                if rejection.stage == INTERNAL or has_died:
                     edit.warn(f"not checked to the end: {rejection.note()}")
                     return edit.opinion()
                 return Opinion(tuple(rejection.problems), stage=rejection.stage)

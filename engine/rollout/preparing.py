@@ -26,8 +26,10 @@ from engine.rollout.trial import BuiltRevision, CandidateStages, LoadedRevision,
 
 log = structlog.get_logger(component="rollout")
 
+#: The stage of a fault of ours.
+INTERNAL: Final = "internal"
 #: Stages that fail for want of memory or of a live sandbox, too: the same text may pass later.
-PASSING_STAGES: Final = frozenset({"load", "internal"})
+PASSING_STAGES: Final = frozenset({"load", INTERNAL})
 _START_AGAIN_SECONDS: Final = 5.0
 
 
@@ -41,7 +43,7 @@ def faults_reject() -> Iterator[None]:
     except Exception as error:
         log.exception("Unexpected exception while examining policies")
         problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
-        raise Rejected("internal", [problem]) from error
+        raise Rejected(INTERNAL, [problem]) from error
 
 
 class Preparing:
