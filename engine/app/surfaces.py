@@ -19,7 +19,7 @@ from engine.io.endpoints.routes import Route, json_route
 from engine.io.endpoints.server import EndpointServer
 from engine.io.leader_election import HolderPage
 from engine.policy.written import with_decisions
-from engine.surfaces.admission import admission_route
+from engine.rollout.admission_webhook import admission_route
 from engine.surfaces.live.activity import Activity
 from engine.surfaces.live.explainer import Explainer
 from engine.surfaces.live.service import LiveAnswers, Replica

@@ -12,7 +12,7 @@ from devkit.cluster import DevCluster
 from engine.io.endpoints.routes import json_route
 from engine.policy.errors import Problem
 from engine.rollout.admission import NOTHING, Change, Opinion
-from engine.surfaces.admission import MOST_BYTES, MOST_OPEN, admission_route
+from engine.rollout.admission_webhook import MOST_BYTES, MOST_OPEN, admission_route
 from tests.engine.io.endpoints.harness import Running, endpoints
 from tests.waiting import eventually
 
