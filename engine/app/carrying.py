@@ -102,6 +102,7 @@ class Carrying:
             metrics=metrics,
             clock=clock,
             on_answer=None if tracing is None else tracing.extender_answered,
+            logs_attempts=env.settings.logs_attempts,
         )
         binder = Binder(fenced, clock=clock, metrics=metrics, may_act=may_act)
         self.bindings = BindingCycle(

@@ -85,6 +85,8 @@ class ExtenderCalls:
         metrics, clock: Record the duration and the result of each call.
         on_answer: Is called after each request of a decision, with the extender's name, the verb,
             the seconds, and the error if there was one.
+        logs_attempts: Each failure of an ignorable extender has a line in the log. Else one that is
+            for the same reason as the last has none.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ExtenderCalls:
         metrics: Metrics,
         clock: Clock,
         on_answer: Callable[[str, str, float, str], None] | None = None,
+        logs_attempts: bool = False,
     ) -> None:
         self._metrics = metrics
         self._clock = clock
@@ -102,6 +105,9 @@ class ExtenderCalls:
         self._clients: dict[Extender, ExtenderClient | _Broken] = {}
         self._texts = messages.NodeTexts()
         self._on_answer = on_answer
+        self._logs_attempts = logs_attempts
+        # Why each one was skipped last, by its name and the verb; not those that answered since.
+        self._skipped: dict[tuple[str, str], str] = {}
 
     def use(
         self,
@@ -122,6 +128,7 @@ class ExtenderCalls:
             self._clients[extender] = known if known is not None else _make_client(extender)
         self._extenders, self._candidates = tuple(extenders), tuple(candidates)
         self._is_candidates = is_candidates
+        self._skipped.clear()
         for client in before.values():
             client.retire()
 
@@ -163,7 +170,9 @@ class ExtenderCalls:
             except ExtenderError as error:
                 if not extender.ignorable:
                     return FilterAnswer((), failure=failure("filter", error))
-                log.info(_SKIPPED, extender=extender.name, reason=str(error))
+                self._skip(extender, "filter", question.pod, error)
+            else:
+                self._skipped.pop((extender.name, "filter"), None)
         return merge.answer()
 
     async def prioritize(self, question: ExtenderPrioritize) -> PrioritizeAnswer:
@@ -223,7 +232,9 @@ class ExtenderCalls:
             except ExtenderError as error:
                 if not extender.ignorable:
                     return PreemptAnswer({}, failure("preempt", error))
-                log.info(_SKIPPED, extender=extender.name, reason=str(error))
+                self._skip(extender, "preempt", question.pod, error)
+            else:
+                self._skipped.pop((extender.name, "preempt"), None)
         return PreemptAnswer(with_victims(victims))
 
     # --- binding ------------------------------------------------------------------------------
@@ -251,8 +262,9 @@ class ExtenderCalls:
             except ExtenderError as error:
                 if not extender.ignorable:
                     raise
-                log.info(_SKIPPED, extender=extender.name, pod=pod.key, reason=str(error))
+                self._skip(extender, "bind", pod, error)
                 continue
+            self._skipped.pop((extender.name, "bind"), None)
             return True
         return False
 
@@ -260,6 +272,13 @@ class ExtenderCalls:
         """Whether an extender binds *pod*."""
         has_any = bool(self._extenders or self._candidates)
         return has_any and bool(self._interested(pod, lambda e: e.bind_verb))
+
+    def _skip(self, extender: Extender, what: str, pod: Pod, error: ExtenderError) -> None:
+        """Log that *extender* failed and is left out, unless it did so before."""
+        key, reason = (extender.name, what), str(error)
+        if self._logs_attempts or self._skipped.get(key) != reason:
+            log.info(_SKIPPED, extender=extender.name, verb=what, pod=pod.key, reason=reason)
+        self._skipped[key] = reason
 
     # --- requests -----------------------------------------------------------------------------
 

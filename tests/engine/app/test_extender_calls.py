@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -45,13 +46,14 @@ NODES = ("a", "b", "c")
 class Panel:
     """`ExtenderCalls` for *extenders*, closed at the end."""
 
-    def __init__(self, *extenders: Extender) -> None:
+    def __init__(self, *extenders: Extender, logs_attempts: bool = False) -> None:
         self.registry = CollectorRegistry()
         self.failures: list[str] = []
         self.calls = ExtenderCalls(
             metrics=Metrics(self.registry),
             clock=SystemClock(),
             on_answer=lambda _name, _verb, _seconds, failure: self.failures.append(failure),
+            logs_attempts=logs_attempts,
         )
         self.calls.use(extenders)
 
@@ -548,6 +550,26 @@ async def test_an_extender_is_not_called_to_bind_when_the_lease_may_have_run_out
             with pytest.raises(BindingRefused, match="the lease may have run out"):
                 await ExtenderBinder(calls, binder).bind(make_pod(), "a")
     assert extender.asked == []
+
+
+@pytest.mark.parametrize(
+    ("logs_attempts", "want"), [(False, [1, 0, 1, 0, 1]), (True, [1, 1, 1, 0, 1])]
+)
+async def test_an_extender_that_is_skipped_is_logged_once_for_each_reason_or_every_time(
+    logs_attempts: bool, want: list[int]
+) -> None:
+    """An extender that was down had a line for each attempt, for hours."""
+    errors = ["down", "down", "full", "", "full"]
+    replies = iter(errors)
+    counts = []
+    async with SmallExtender(bind=lambda _: {"Error": next(replies)}) as extender:
+        config = Extender(url_prefix=extender.url, bind_verb="bind", ignorable=True)
+        async with Panel(config, logs_attempts=logs_attempts) as calls:
+            for _ in errors:
+                with structlog.testing.capture_logs() as lines:
+                    await calls.bind(make_pod(), "a")
+                counts.append(len(lines))
+    assert counts == want
 
 
 # --- changes and figures -----------------------------------------------------------------------
