@@ -1,10 +1,12 @@
 """What the chart renders: kustomize's objects by default, and what each value changes."""
 
+import base64
 import copy
 import dataclasses
 import json
 import os
 import re
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import KubeSchedulerConfiguration, decode_documents
 from engine.policy.shipped import PACKS
 from engine.surfaces.cli.preflight_command import preflight_command
+from engine.surfaces.cli.run_command import read_admission_key
 from tests.deploy.chart import CHART, given, refusal, render_chart, run_helm
 from tests.deploy.rendering import DEPLOY, ROOT, Manifest, container, pick, policies, render
 from tests.scripts import script
@@ -847,3 +851,88 @@ def test_the_schema_refuses_what_it_does_not_know_with_its_path(
     values: dict[str, Any], want: str
 ) -> None:
     assert want in refusal(values)
+
+
+# --- the webhook ---------------------------------------------------------------------------------
+
+
+def hook_of(objects: list[Manifest]) -> dict[str, Any]:
+    """The one webhook of a release."""
+    (hook,) = pick(objects, "ValidatingWebhookConfiguration")["webhooks"]
+    return dict(hook)
+
+
+def named(objects: list[Manifest], kind: str, name: str) -> Manifest:
+    """The object of a kind and a name."""
+    (found,) = [o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+@needs_helm
+def test_the_webhook_calls_the_replicas_by_the_certificate_and_the_key_that_they_have() -> None:
+    objects = render_chart({"webhook": {"enabled": True, "failurePolicy": "Fail"}})
+    hook = hook_of(objects)
+    assert (hook["failurePolicy"], hook["timeoutSeconds"]) == ("Fail", 10)
+    called = hook["clientConfig"]
+    tls = named(objects, "Secret", "starsched-webhook")["data"]
+    secret = named(objects, "Secret", "starsched-webhook-key")["data"]
+    key = base64.b64decode(secret["key"]).decode()
+    assert called["caBundle"] == tls["ca.crt"]
+    assert called["service"] == {
+        "namespace": "starsched",
+        "name": "starsched-webhook",
+        "path": f"/admission/{key}",
+        "port": 443,
+    }
+    assert read_admission_key_of(key) == key
+    service = named(objects, "Service", "starsched-webhook")
+    assert "clusterIP" not in service["spec"], "the API server calls no headless Service"
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(tls["tls.crt"]))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["starsched-webhook.starsched.svc"]
+    # The files that the flags name are mounted from these Secrets, for the test of helm as well.
+    mounted = {mount["name"]: mount["mountPath"] for mount in container(objects)["volumeMounts"]}
+    flags = dict(a.split("=", 1) for a in container(objects)["args"] if "=" in a)
+    for flag in ("--tls-cert-file", "--tls-private-key-file", "--admission-key-file"):
+        assert str(Path(flags[flag]).parent) == mounted["webhook"]
+    (volume,) = [
+        one
+        for one in pick(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+        if one["name"] == "webhook"
+    ]
+    sources = [source["secret"]["name"] for source in volume["projected"]["sources"]]
+    assert sources == ["starsched-webhook", "starsched-webhook-key"]
+
+
+def read_admission_key_of(key: str) -> str:
+    """*key* as the scheduler reads it from a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "key"
+        file.write_text(key)
+        return read_admission_key(file, "configmap:a/b")
+
+
+@needs_helm
+def test_cert_manager_issues_the_certificate_if_it_is_to() -> None:
+    objects = render_chart({"webhook": {"enabled": True, "certManager": {"enabled": True}}})
+    hook = pick(objects, "ValidatingWebhookConfiguration")
+    annotations = hook["metadata"]["annotations"]
+    issued = "starsched/starsched-webhook"
+    assert annotations["cert-manager.io/inject-ca-from"] == issued
+    assert "caBundle" not in hook_of(objects)["clientConfig"]
+    certificate = named(objects, "Certificate", "starsched-webhook")["spec"]
+    assert certificate["secretName"] == "starsched-webhook"
+    assert certificate["issuerRef"] == {"kind": "Issuer", "name": "starsched-webhook"}
+    assert named(objects, "Issuer", "starsched-webhook")["spec"] == {"selfSigned": {}}
+    issuer = {"kind": "ClusterIssuer", "name": "internal"}
+    manager = {"enabled": True, "issuerRef": issuer}
+    objects = render_chart({"webhook": {"enabled": True, "certManager": manager}})
+    assert named(objects, "Certificate", "starsched-webhook")["spec"]["issuerRef"] == issuer
+    assert "Issuer" not in {one["kind"] for one in objects}
+
+
+@needs_helm
+def test_a_certificate_of_ones_own_is_refused_beside_that_of_the_webhook() -> None:
+    values = {"webhook": {"enabled": True}, "extraArgs": ["--tls-cert-file=/x"]}
+    assert "extraArgs[0]: want none with `webhook.enabled`" in refusal(values)
+    assert "key" in refusal({"webhook": {"enabled": True, "key": "SHORT"}})

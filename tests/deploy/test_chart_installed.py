@@ -335,3 +335,19 @@ def test_who_administers_one_namespace_installs_what_is_in_it(
     assert kinds == {
         *("ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"),
     }
+
+
+def test_the_webhook_keeps_its_certificate_and_its_key_over_upgrades(cluster: Cluster) -> None:
+    path = "/api/v1/namespaces/starsched/secrets"
+    names = ("starsched-webhook", "starsched-webhook-key")
+    webhook = {"webhook": {"enabled": True}}
+    cluster.install(values=webhook)
+    made = [cluster.get(f"{path}/{name}")["data"] for name in names]
+    cluster.helm("upgrade", "starsched", CHART, "-n", "starsched", values=webhook)
+    assert [cluster.get(f"{path}/{name}")["data"] for name in names] == made
+    # Deleted, they are made again.
+    for name in names:
+        cluster.plane.request("DELETE", f"{path}/{name}")
+    cluster.helm("upgrade", "starsched", CHART, "-n", "starsched", values=webhook)
+    renewed = [cluster.get(f"{path}/{name}")["data"] for name in names]
+    assert [one != before for one, before in zip(renewed, made, strict=True)] == [True, True]
