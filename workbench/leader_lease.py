@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from yarl import URL
 
 from engine.io.kube.client import ApiClient
 from engine.io.kube.errors import Forbidden, NotFound
@@ -86,8 +87,15 @@ def _leader(named: str, found: dict[str, Any], namespace: str) -> LeaderLease:
         # Of the manifests that replace kube-scheduler; or of a static pod: it shares the name of
         # its host, and its mirror pod is named after the node.
         pods = [(namespace or REPLACING, pod), (namespace or own, f"kube-scheduler-{pod}")]
+    address = str(annotations.get(PAGE_ANNOTATION) or "")
     page = HolderPage(
-        str(annotations.get(PAGE_ANNOTATION) or ""),
-        str(annotations.get(CERTIFICATE_ANNOTATION) or ""),
+        address if _is_url(address) else "", str(annotations.get(CERTIFICATE_ANNOTATION) or "")
     )
     return LeaderLease(named, holder, tuple(pods), page, str(spec.get("renewTime") or ""))
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return URL(text).host is not None
+    except ValueError:
+        return False
