@@ -26,6 +26,7 @@ _DATA, _ERROR = 0, 1
 _PORT_BYTES: Final = 2
 _PIECE: Final = 1 << 16
 _CONNECT_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 2.0
 
 
 class PodConnector(aiohttp.BaseConnector):
@@ -89,6 +90,9 @@ class PodConnector(aiohttp.BaseConnector):
     async def stop(self) -> None:
         """Close all connections."""
         await self.close()
+        # Each ends by itself once its near end is closed, and closes its connection in order.
+        if self._running:
+            await asyncio.wait(self._running, timeout=_CLOSE_SECONDS)
         await cancelled(list(self._running))
 
     async def _forward(self, near: socket.socket, opened: "asyncio.Future[None]") -> None:
@@ -102,7 +106,7 @@ class PodConnector(aiohttp.BaseConnector):
                 if not opened.done():
                     opened.set_exception(error)
                 return
-            stack.callback(writer.close)
+            stack.push_async_callback(_closed, writer)
             if not opened.done():
                 opened.set_result(None)
             both = [
@@ -139,8 +143,8 @@ class PodConnector(aiohttp.BaseConnector):
                 raise error_from_answer(error.status, b"", request=label) from error
             except aiohttp.ClientError as error:
                 raise ConnectionLost(str(error), sent=True, request=label) from error
-            async with far:
-                yield far
+            # Its connection is the session's, which waits until it is closed.
+            yield far
 
     async def _send(
         self, reader: asyncio.StreamReader, far: aiohttp.ClientWebSocketResponse
@@ -170,3 +174,9 @@ class PodConnector(aiohttp.BaseConnector):
                     said += rest
                     self.failure = f"the kubelet says: {said.decode(errors='replace').strip()}"
                     return
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
