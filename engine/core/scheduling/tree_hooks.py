@@ -174,7 +174,7 @@ class TreeHooks:
 
     def passes_up(self, questions: Sequence[bytes]) -> list[Vectors | PolicyFailure]:
         """The answers to *questions*, by name: see `passes_up_question`."""
-        found = self._asked("passes_up", questions)
+        found = self._answers("passes_up", questions)
         return [one if isinstance(one, PolicyFailure) else dict(one) for one in found]
 
     def passes_up_question(self, queue: QueueView) -> bytes:
@@ -295,8 +295,7 @@ class TreeHooks:
 
     def stages(self, questions: Sequence[bytes]) -> list[int | PolicyFailure | None]:
         """The answers to *questions*: the stage at which a victim may be taken, or None."""
-        instance = self.tree.instance
-        return self._memo.singles([(instance, "reclaim", b"null", one) for one in questions])
+        return self._answers("reclaim", questions)
 
     def giver_keys(
         self, queues: Sequence[Sequence[QueueView]], taker: bytes, total: Amounts
@@ -314,9 +313,12 @@ class TreeHooks:
         return self._keys("giver_key", questions)
 
     def _keys(self, hook: str, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
-        instance = self.tree.instance
-        found = self._memo.singles([(instance, hook, b"null", one) for one in questions])
+        found = self._answers(hook, questions)
         return [one if isinstance(one, PolicyFailure) else turn_sort_key(one) for one in found]
+
+    def _answers(self, hook: str, questions: Sequence[bytes]) -> list[Any]:
+        instance = self.tree.instance
+        return self._memo.singles([(instance, hook, b"null", one) for one in questions])
 
     def _request(
         self, hook: str, request: Request, queues: Sequence[QueueView] | None = None
