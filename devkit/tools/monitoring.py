@@ -656,6 +656,19 @@ POLICIES: Final = Dashboard(
                     "ops",
                 ),
                 Panel(
+                    "Time of policies",
+                    (
+                        (
+                            "topk(15, sum by (plugin, extension_point) "
+                            "(rate(scheduler_plugin_execution_duration_seconds_sum{@}[#]))) * 10",
+                            "{{plugin}} {{extension_point}}",
+                        ),
+                    ),
+                    "percentunit",
+                    "The part of the time in which the sandbox works on each; estimated, as one "
+                    "round trip in ten is timed.",
+                ),
+                Panel(
                     "Round trips to the sandbox",
                     quantiles("starsched_evaluation_duration_seconds"),
                     "s",

@@ -174,6 +174,7 @@ class Policies:
         parts.stages.evaluations.measure(
             env.clock.monotonic,
             env.metrics.evaluation_seconds,
+            env.metrics.plugin,
             None if env.tracing is None else env.tracing.round_trip,
         )
         self.stages = parts.stages

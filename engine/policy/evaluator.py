@@ -10,7 +10,7 @@ A `PolicyFailure` stands in place of a verdict that a hook failed to give.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.core.framework.owner import Owner
 from engine.policy import current_hook
@@ -40,6 +40,7 @@ __all__ = [
     "Limits",
     "PolicyFailure",
     "Program",
+    "Timing",
     "Verdict",
     "first_reported",
     "of_policies",
@@ -85,6 +86,13 @@ def first_reported(failures: Iterable[PolicyFailure]) -> PolicyFailure:
 def of_policies(failures: Iterable[PolicyFailure]) -> tuple[PolicyFailure, ...]:
     """Those that policies are judged by: their texts are at fault, and nothing else is."""
     return tuple(failure for failure in failures if failure.owner is Owner.POLICY)
+
+
+class Timing(NamedTuple):
+    """How long a call took where hooks run, 0 if not known, and whether an entry failed."""
+
+    seconds: float
+    has_failed: bool
 
 
 class Evaluator(Protocol):

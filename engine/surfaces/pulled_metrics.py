@@ -398,6 +398,11 @@ def show_in_flight(
         "deferred": writer.in_flight,
     }
     metrics.deferred_writes.read = lambda: len(writer)
+    # Those that wait for another program, too: kube-scheduler counts all.
+    metrics.goroutines.read = lambda: {
+        "binding": bindings.in_flight,
+        "preemption": preemptor.in_flight,
+    }
 
 
 def show_policies(

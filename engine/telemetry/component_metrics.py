@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engine.core.framework.behaviors import RELEASED, behaviors_of
-from engine.telemetry.families import counter, gauge, histogram
+from engine.telemetry.families import Family, counter, gauge, histogram
 
 #: The minor version of Kubernetes that is answered like until the API server says its own.
 EMULATES: Final = f"1.{RELEASED}"
@@ -80,6 +80,11 @@ SECONDS: Final = histogram(
     "rest_client_request_duration_seconds{verb,host}",
     "Seconds until the API server had answered; of a watch, until it had begun to.",
     buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+)
+SIZES: Final = histogram(
+    "rest_client_request_size_bytes{verb,host}",
+    "Sizes of the bodies of requests to the API server; 0 for one without.",
+    buckets=(64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216),
 )
 HEALTH: Final = gauge(
     "kubernetes_healthcheck{name,type}", "The result of a health check the last time it was made."
@@ -160,33 +165,53 @@ class RequestMetrics(Collector):
     def __init__(self, registry: CollectorRegistry, host: str) -> None:
         self._host = host
         self._counts: Counter[tuple[str, int]] = Counter()
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-        # By method, the requests up to each bound; those beyond the last come last.
-        self._buckets: defaultdict[str, list[int]] = defaultdict(
-            lambda: [0] * (len(SECONDS.buckets) + 1)
-        )
+        self._seconds = _Histograms(SECONDS)
+        self._sizes = _Histograms(SIZES)
         registry.register(self)
 
-    def observe(self, method: str, status: int, seconds: float) -> None:
-        """Count a request that was answered with *status* (0: not at all) after *seconds*."""
+    def observe(self, method: str, status: int, seconds: float, size: int) -> None:
+        """Count a request with *size* bytes, answered with *status* (0: not at all)."""
         self._counts[method, status] += 1
-        self._seconds[method] += seconds
-        self._buckets[method][bisect_left(SECONDS.buckets, seconds)] += 1
+        self._seconds.observe(method, seconds)
+        self._sizes.observe(method, size)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are known to be unique."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Both metrics as they are now."""
+        """The metrics as they are now."""
         requests = CounterMetricFamily(REQUESTS.name, REQUESTS.text, labels=REQUESTS.labels)
         for (method, status), count in sorted(self._counts.items()):
             code = str(status) if status else "<error>"
             requests.add_metric([code, method, self._host], count)
         yield requests
-        latencies = HistogramMetricFamily(SECONDS.name, SECONDS.text, labels=SECONDS.labels)
+        yield self._seconds.metric(self._host)
+        yield self._sizes.metric(self._host)
+
+
+class _Histograms:
+    """The histograms of one row of the table by method, of one server."""
+
+    def __init__(self, family: Family[Histogram]) -> None:
+        self._family = family
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        # By method, the requests up to each bound; those beyond the last come last.
+        self._buckets: defaultdict[str, list[int]] = defaultdict(
+            lambda: [0] * (len(family.buckets) + 1)
+        )
+
+    def observe(self, method: str, number: float) -> None:
+        """Count *number*."""
+        self._sums[method] += number
+        self._buckets[method][bisect_left(self._family.buckets, number)] += 1
+
+    def metric(self, host: str) -> Metric:
+        """What is exported."""
+        family = self._family
+        made = HistogramMetricFamily(family.name, family.text, labels=family.labels)
+        bounds = [*(str(float(bound)) for bound in family.buckets), "+Inf"]
         for method, counts in sorted(self._buckets.items()):
-            bounds = [*map(str, SECONDS.buckets), "+Inf"]
             buckets = list(zip(bounds, accumulate(counts), strict=True))
-            latencies.add_metric([method, self._host], buckets, self._seconds[method])
-        yield latencies
+            made.add_metric([method, host], buckets, self._sums[method])
+        return made

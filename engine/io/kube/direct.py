@@ -142,7 +142,8 @@ def _report(
         error = asyncio.CancelledError("given up") if answer.cancelled() else answer.exception()
         answered(request.span, exchange.status, error)
     if observer is not None and not answer.cancelled():
-        observer(request.method, exchange.status, asyncio.get_running_loop().time() - began)
+        seconds = asyncio.get_running_loop().time() - began
+        observer(request.method, exchange.status, seconds, len(request.body or b""))
 
 
 async def _pieces(stream: Stream) -> AsyncIterator[bytes]:

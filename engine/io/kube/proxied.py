@@ -173,7 +173,8 @@ class ProxiedTransport:
     def _observe(self, request: Request, status: int, began: float, unless: int = 0) -> None:
         """Report *request*; not if it was reported with the status *unless*."""
         if self.observer is not None and not unless:
-            self.observer(request.method, status, asyncio.get_running_loop().time() - began)
+            seconds = asyncio.get_running_loop().time() - began
+            self.observer(request.method, status, seconds, len(request.body or b""))
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -59,8 +59,9 @@ class Request:
         return f"{self.method} {self.target.partition('?')[0]}"
 
 
-#: Takes the method of a request, the status of its answer (0: none) and the seconds that it took.
-Observer = Callable[[str, int, float], None]
+#: Takes the method of a request, the status of its answer (0: none), the seconds that it took, and
+#: the bytes of its body.
+Observer = Callable[[str, int, float, int], None]
 
 
 class Transport(Protocol):

@@ -93,19 +93,28 @@ def _serve(channel: Channel, progress: Progress) -> None:
                 for answer in worker.evaluate_each(call):
                     channel.send([answer])
         else:
-            _answer(channel, progress, worker, calls)
+            _answer(channel, progress, worker, calls, is_timed=request.is_timed)
 
 
 def _answer(
-    channel: Channel, progress: Progress, worker: PolicyWorker, calls: Sequence[Call]
+    channel: Channel,
+    progress: Progress,
+    worker: PolicyWorker,
+    calls: Sequence[Call],
+    *,
+    is_timed: bool,
 ) -> None:
     """Answer *calls*; answers are sent together, but are not held back for long."""
     answers: list[RawAnswer] = []
-    sent_at = time.monotonic()
+    sent_at = began_at = time.monotonic()
     for index, call in enumerate(calls):
         progress.position = index
-        answers.append(worker.evaluate(call))
+        answer = worker.evaluate(call)
         now = time.monotonic()
+        if is_timed:
+            answer = answer._replace(nanoseconds=int((now - began_at) * 1e9))
+        answers.append(answer)
+        began_at = now
         if now - sent_at > _FLUSH_SECONDS:
             channel.send(answers)
             answers, sent_at = [], now

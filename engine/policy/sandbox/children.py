@@ -157,13 +157,15 @@ class Child:
         """What it is talked to over, to wait for several."""
         return self._channel
 
-    def send(self, calls: Sequence[Call], *, one_by_one: bool) -> None:
+    def send(
+        self, calls: Sequence[Call], *, one_by_one: bool = False, is_timed: bool = False
+    ) -> None:
         """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
         self._progress.position = 0
         if one_by_one:
             self._channel.send(Request([plain(call) for call in calls], one_by_one=True))
         else:
-            self._channel.send(self._outbox.request(calls))
+            self._channel.send(self._outbox.request(calls, is_timed=is_timed))
 
     def receive(self) -> list[RawAnswer]:
         """The next answers, at least one.

@@ -21,7 +21,14 @@ from typing import Final
 import msgspec
 
 from engine.policy.errors import PolicyErrors
-from engine.policy.evaluator import Call, PolicyFailure, Program, Verdict, program_image
+from engine.policy.evaluator import (
+    Call,
+    PolicyFailure,
+    Program,
+    Timing,
+    Verdict,
+    program_image,
+)
 from engine.policy.sandbox.children import Child, ChildExited, StartingChild
 from engine.policy.sandbox.parts import can_split, entry_count
 from engine.policy.sandbox.protocol import (
@@ -60,6 +67,9 @@ class SandboxEvaluator:
         self._lock = threading.Lock()
         self._closed = False
         self.restarts = 0
+        #: Whether calls are timed; `timings` are those of the last ones.
+        self.is_timed = False
+        self.timings: Sequence[Timing] = ()
         self._spare_at = self._pool.monotonic() + _SPARE_AFTER
         # Here, so that a program which does not load is known before there is an evaluator.
         self._children = [Child.loaded(self._image, self._pool)]
@@ -91,7 +101,12 @@ class SandboxEvaluator:
             if self._closed:
                 raise ValueError("the evaluator is closed")
             self._look_after()
-            return [decode_answer(answer) for answer in _Session(self, calls).run()]
+            answers = _Session(self, calls).run()
+            if self.is_timed:
+                self.timings = [
+                    Timing(answer.nanoseconds / 1e9, bool(answer.failures)) for answer in answers
+                ]
+            return [decode_answer(answer) for answer in answers]
 
     def close(self) -> None:
         """End the children. Closing twice does no harm."""
@@ -190,7 +205,8 @@ class _Session:
         child = self._child()
         waiting = deque(indices)
         try:
-            child.send([self._calls[index] for index in indices], one_by_one=False)
+            asked = [self._calls[index] for index in indices]
+            child.send(asked, is_timed=self._owner.is_timed)
             while waiting:
                 for answer in child.receive():
                     call = self._calls[waiting[0]]

@@ -77,13 +77,15 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
     The answers come as frames of lists of `RawAnswer`, one for each call; with `one_by_one` one for
     each entry, each in a frame of its own: slower, but it shows which call ends the process. `news`
-    are to be learned first, once all that was known is forgotten if it `forgets`.
+    are to be learned first, once all that was known is forgotten if it `forgets`. If it `is_timed`,
+    each answer says how long it took.
     """
 
     calls: list[Call]
     one_by_one: bool = False
     news: list[News] = []
     forgets: bool = False
+    is_timed: bool = False
 
 
 class Outbox:
@@ -94,15 +96,15 @@ class Outbox:
         self._bytes = 0
         self._lengths: dict[int, int] = {}
 
-    def request(self, calls: Sequence[Call]) -> Request:
-        """What is sent to have *calls* answered."""
+    def request(self, calls: Sequence[Call], *, is_timed: bool = False) -> Request:
+        """What is sent to have *calls* answered, and timed if *is_timed*."""
         forgets = self._bytes > self._most_bytes
         if forgets:
             self._lengths.clear()
             self._bytes = 0
         news: list[News] = []
         packed = [self._packed(call, news) for call in calls]
-        return Request(packed, news=news, forgets=forgets)
+        return Request(packed, news=news, forgets=forgets, is_timed=is_timed)
 
     def _packed(self, call: Call, news: list[News]) -> Call:
         nodes = call.nodes

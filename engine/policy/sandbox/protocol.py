@@ -203,6 +203,7 @@ _MOST_ANSWERS: Final = msgspec.Meta(max_length=1 << 16)
 _MOST_FAILURES: Final = msgspec.Meta(max_length=1 << 17)
 _MOST_TEXTS: Final = msgspec.Meta(max_length=1 << 18)
 _MOST_PROBLEMS: Final = msgspec.Meta(max_length=1 << 14)
+_NOT_NEGATIVE: Final = msgspec.Meta(ge=0)
 
 
 class RawAnswer(NamedTuple):
@@ -211,12 +212,14 @@ class RawAnswer(NamedTuple):
     `reasons` are the distinct reasons in it, for filters; one more than `most_reasons` at most.
     With `packed` it is 64-bit ints, one per entry: scores, of which `NO_SCORE` is None, or places
     in `verdicts`, which then has each distinct verdict once. There are no failures among those.
+    `nanoseconds` is how long it took, if that was asked.
     """
 
     verdicts: bytes
     failures: Annotated[list[tuple[int, PolicyFailure]], _MOST_FAILURES]
     reasons: Annotated[Sequence[str], _MOST_TEXTS] = ()
     packed: bytes = b""
+    nanoseconds: Annotated[int, _NOT_NEGATIVE] = 0
 
 
 Answers: TypeAlias = Annotated[list[RawAnswer], _MOST_ANSWERS]

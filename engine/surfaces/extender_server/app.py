@@ -152,7 +152,9 @@ class ExtenderApp:
             self._writer = DeferredWriter(clock=self._clock, is_busy=lambda: False)
             self._recorder = self._make_recorder(client, self._writer)
         # 4. The policies.
-        stages.evaluations.measure(self._clock.monotonic, self.metrics.evaluation_seconds)
+        stages.evaluations.measure(
+            self._clock.monotonic, self.metrics.evaluation_seconds, self.metrics.plugin
+        )
         self._extender: PolicyExtender | None = None
         self.saved = SavedStates(self._clock, self.settings.when_unread)
         self.rollout = Rollout(

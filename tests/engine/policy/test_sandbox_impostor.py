@@ -184,6 +184,7 @@ _ANSWERS = st.builds(
         lambda numbers: array("q", numbers).tobytes()
     )
     | st.binary(max_size=20),
+    st.integers(-(1 << 63), (1 << 64) - 1),
 )
 
 

@@ -29,7 +29,8 @@ def test_requests_are_counted_and_timed() -> None:
     registry = CollectorRegistry()
     metrics = RequestMetrics(registry, "host:6443")
     for status, seconds in ((200, 0.005), (200, 0.006), (404, 3.0), (0, 100.0)):
-        metrics.observe("GET", status, seconds)
+        metrics.observe("GET", status, seconds, 0)
+    metrics.observe("POST", 201, 0.1, 300)
     text = shown(registry)
     for line in (
         'rest_client_requests_total{code="200",host="host:6443",method="GET"} 2.0',
@@ -43,6 +44,10 @@ def test_requests_are_counted_and_timed() -> None:
         '_bucket{host="host:6443",le="+Inf",verb="GET"} 4.0',
         '_count{host="host:6443",verb="GET"} 4.0',
         '_sum{host="host:6443",verb="GET"} 103.011',
+        'size_bytes_bucket{host="host:6443",le="64.0",verb="GET"} 4.0',
+        'size_bytes_bucket{host="host:6443",le="256.0",verb="POST"} 0.0',
+        'size_bytes_bucket{host="host:6443",le="512.0",verb="POST"} 1.0',
+        'size_bytes_sum{host="host:6443",verb="POST"} 300.0',
     ):
         assert line in text, line
 
@@ -50,7 +55,7 @@ def test_requests_are_counted_and_timed() -> None:
 async def test_each_request_of_a_client_is_passed_on_with_its_status() -> None:
     seen: list[tuple[str, int]] = []
     async with DevCluster() as cluster, ApiClient(Endpoint(server=cluster.url)) as client:
-        client.observe(lambda method, status, seconds: seen.append((method, status)))
+        client.observe(lambda method, status, seconds, size: seen.append((method, status)))
         cluster.create(make_pod("p"))
         await client.get(PODS, "p", "default")
         for method, path in (("GET", PODS.path("default", "no")), ("POST", PODS.path("default"))):
@@ -75,7 +80,7 @@ async def test_the_same_holds_through_a_proxy() -> None:
     seen: list[tuple[str, int]] = []
     endpoint = Endpoint(server="http://127.0.0.1:9", proxy="http://127.0.0.1:1")
     async with ApiClient(endpoint) as client:
-        client.observe(lambda method, status, seconds: seen.append((method, status)))
+        client.observe(lambda method, status, seconds, size: seen.append((method, status)))
         with pytest.raises(ConnectionLost):
             await client.request("GET", "/livez")
     assert seen == [("GET", 0)]
