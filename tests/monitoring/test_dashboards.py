@@ -48,7 +48,8 @@ def test_no_panel_is_empty(monitored: World, expression: str) -> None:
 def test_edits_are_marked_and_variables_have_values(monitored: World) -> None:
     for made in MADE:
         (edits,) = made["annotations"]["list"]
-        assert has_data(monitored.prometheus.query(chosen(edits["expr"]), monitored.ended_at))
+        ever = f"max_over_time(({chosen(edits['expr'])})[10m:5s])"
+        assert has_data(monitored.prometheus.query(ever, monitored.ended_at))
         labels = {
             variable["definition"].rpartition(", ")[2].rstrip(")")
             for variable in made["templating"]["list"]
