@@ -47,14 +47,14 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
 
     Directories are searched to the bottom. Where YAML or JSON files are named, the others next to
     them are no part of the set. Raises `PolicyFilesError` for a path that does not
-    exist, has another suffix, is not UTF-8 text, or a directory without policy files.
+    exist, has another suffix, is not UTF-8 text, or a directory without policy files: neither it
+    nor one inside it has `*.star` files, and it has no documents of policies itself.
     """
     wanted: dict[Path, set[str]] = {}
     for path in paths:
         if path.is_dir():
-            found = list(_directories(path))
-            if not found:
-                raise PolicyFilesError(f"{path}: want a directory with `*.star` files, found none")
+            # A profile or a tree of queues alone will do, for the policies that ship.
+            found = list(_directories(path)) or [read_bundle_files(path).directory]
             for directory in found:
                 wanted.setdefault(directory, set()).update(_names(directory))
         elif not path.exists():
@@ -99,7 +99,7 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
         for name, text in texts.items()
     ):
         raise PolicyFilesError(
-            f"{directory}: want a directory with `*.star` files of its own, or with a profile"
+            f"{directory}: want a directory with `*.star` files, or with a profile or a QueueTree"
         )
     return PolicyFiles(directory, texts, frozenset(texts))
 

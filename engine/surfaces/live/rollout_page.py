@@ -64,7 +64,7 @@ def rollout_page(
         candidate=status.candidate,
         base=status.base,
         stages=_stages(status),
-        since=at_text(status.since) if status.stage is not None else None,
+        since=at_text(status.since) if status.stage is not None and status.since else None,
         elapsed=status.elapsed,
         paused=status.paused,
         result=status.result,

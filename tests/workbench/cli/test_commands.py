@@ -182,7 +182,18 @@ def test_a_path_that_cannot_be_read_is_a_wrong_use(
 def test_a_directory_without_policies_is_a_wrong_use(tmp_path: Path) -> None:
     result = _check(str(tmp_path))
     assert result.exit_code == 2
-    assert "found none" in result.output
+    assert "want a directory with `*.star` files, or with a profile or a QueueTree" in result.output
+
+
+def test_a_tree_of_queues_alone_is_checked(tmp_path: Path) -> None:
+    """A pack that ships governs it: it was refused for want of `*.star` files."""
+    tree = "apiVersion: starsched.dev/v1\nkind: QueueTree\npolicy: drf\nqueues:\n  a: {weight: 2}\n"
+    (tmp_path / "tree.yaml").write_text(tree)
+    assert _check(str(tmp_path)).exit_code == 0
+    (tmp_path / "tree.yaml").write_text(tree.replace("weight", "wieght"))
+    result = _check(str(tmp_path))
+    assert result.exit_code == 1
+    assert "tree.yaml:5:" in result.output
 
 
 # --- test ----------------------------------------------------------------------------------

@@ -159,3 +159,9 @@ def test_pods_of_other_namespaces_are_left_out_and_the_sums_stay() -> None:
     # What the roll-out counts on with is not touched.
     assert of.shadow == shadow()
     assert page(of).shadow == shadow()
+
+
+def test_a_stage_that_a_gate_refused_before_it_began_has_no_beginning() -> None:
+    """It was said to be in its stage since 1970."""
+    assert page(status(0, "failed")).since is None
+    assert page(status(0, since=1.0)).since == "1970-01-01T00:00:01.000+00:00"
