@@ -643,6 +643,7 @@ def test_what_is_left_empty_is_left_out() -> None:
     [
         ("starsched", {}, "starsched queue -A\n"),
         ("b", {"localPort": 11}, "queue -A --lease starsched/b-starsched --leader-port 11\n"),
+        ("b", {"localPort": None}, "kubectl starsched ui --lease starsched/b-starsched\n"),
         ("b", {"schedulerName": "mine"}, "\n  schedulerName: mine\n"),
         ("b", {"existingConfigMap": "ours"}, "-n starsched edit configmap ours\n"),
         ("b", {"mode": "replace"}, "the lease kube-system/kube-scheduler says"),
@@ -653,7 +654,16 @@ def test_what_is_left_empty_is_left_out() -> None:
             "queue -A --lease leases/mine --leader-namespace starsched\n",
         ),
     ],
-    ids=["default", "another", "named", "existing", "replace", "asked in its place", "elsewhere"],
+    ids=[
+        "default",
+        "another",
+        "secure",
+        "named",
+        "existing",
+        "replace",
+        "asked in its place",
+        "elsewhere",
+    ],
 )
 def test_the_notes_say_how_to_go_on(release: str, values: dict[str, Any], want: str) -> None:
     dry = ("--dry-run=client", "-n", "starsched")
