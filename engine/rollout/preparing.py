@@ -6,6 +6,7 @@ the last resort is `last_resort`'s.
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
@@ -31,6 +32,8 @@ INTERNAL: Final = "internal"
 #: Stages that fail for want of memory or of a live sandbox, too: the same text may pass later.
 PASSING_STAGES: Final = frozenset({"load", INTERNAL})
 _START_AGAIN_SECONDS: Final = 5.0
+_ADDED: Final = "it was added beside the files of the chart: an upgrade or a rollback leaves it"
+_ADDED_HINT: Final = "give it to the chart in `policyFiles`, or remove its key from the ConfigMap"
 
 
 @contextlib.contextmanager
@@ -90,7 +93,11 @@ class Preparing:
         if offer.problems:
             raise Rejected("read", offer.problems)
         assert offer.files is not None
-        return await self._stages.build(offer.files)
+        bundle = await self._stages.build(offer.files)
+        if not offer.added:
+            return bundle
+        added = (Problem(name, 0, 0, _ADDED, _ADDED_HINT, "warning") for name in offer.added)
+        return dataclasses.replace(bundle, warnings=(*bundle.warnings, *added))
 
     async def offered(self, offer: Offer) -> LoadedRevision:
         """The revision of *offer*, checked, tested and loaded, not tried. Raises `Rejected`."""

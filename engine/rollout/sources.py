@@ -71,6 +71,8 @@ STOP: Final = "stop"
 NO_FILES: Final = "there are no policies in it: the built-in ones decide, if any"
 #: Names the revision that may take away what it takes away.
 MEANT_ANNOTATION: Final = "starsched.dev/accept-losses"
+#: Names the files that a chart has written: others were added beside it.
+FILES_ANNOTATION: Final = "starsched.dev/files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Offer:
         written_by: The field manager that wrote the texts last; "" if that is not known.
         is_stopped: The kill switch is set: no edit goes through stages, what is in force stays.
         means: Revisions that may take away what they take away: who wrote them has said so.
+        added: The files that are not of the chart which wrote the others.
     """
 
     files: Mapping[str, str] | None
@@ -94,6 +97,7 @@ class Offer:
     written_by: str = ""
     is_stopped: bool = False
     means: frozenset[str] = frozenset()
+    added: tuple[str, ...] = ()
 
 
 def offer_of(config_map: ConfigMap, namespace: str, name: str) -> Offer:
@@ -104,6 +108,8 @@ def offer_of(config_map: ConfigMap, namespace: str, name: str) -> Offer:
         for key, raw in sorted(config_map.binary_data.items())
         if key.endswith(SUFFIXES)
     )
+    written = meta.annotations.get(FILES_ANNOTATION)
+    own = config_map.data if written is None else written.split()
     return Offer(
         config_map.data,
         meta.resource_version,
@@ -113,6 +119,7 @@ def offer_of(config_map: ConfigMap, namespace: str, name: str) -> Offer:
         # Any value: a switch for emergencies must not depend on how it is written.
         meta.annotations.get(STOP_ANNOTATION, "") != "",
         frozenset(meta.annotations.get(MEANT_ANNOTATION, "").replace(",", " ").split()),
+        tuple(sorted(key for key in config_map.data if key.endswith(SUFFIXES) and key not in own)),
     )
 
 

@@ -92,6 +92,10 @@ def test_the_objects_are_those_of_kustomize(mode: str, tmp_path: Path) -> None:
     want = by_name(render(str(tmp_path)))
     # Of a release it is the namespace of others' things as well: helm must not delete it.
     assert got["Namespace", "", "starsched"]["metadata"].pop("annotations")
+    # Kustomize has no word for it.
+    policies_of_chart = got["ConfigMap", "starsched", "starsched-policies"]
+    files = policies_of_chart["metadata"].pop("annotations")["starsched.dev/files"]
+    assert files.split() == sorted(policies_of_chart["data"])
     assert got.keys() == want.keys()
     for key, manifest in want.items():
         ours = with_parsed_profile(without_release(got[key]))

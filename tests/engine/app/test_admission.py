@@ -1,7 +1,7 @@
 """What is said of an edit of the policies before it is written."""
 
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -12,7 +12,7 @@ from engine.core.model.objects import ConfigMap, from_plain
 from engine.policy.errors import Problem, SandboxDied
 from engine.rollout.admission import NOTHING, Change, Opinion
 from engine.rollout.control import SUFFIX
-from engine.rollout.sources import MEANT_ANNOTATION
+from engine.rollout.sources import FILES_ANNOTATION, MEANT_ANNOTATION
 from engine.rollout.trial import CandidateStages
 from tests.engine.app import harness
 from tests.engine.app.harness import NAME, NAMESPACE, config_map, edit, namespace, scheduler
@@ -90,6 +90,26 @@ async def test_what_a_good_edit_takes_away_is_a_warning(cluster: DevCluster) -> 
         assert "`mine` accepts 0 of 3 pods that fitted before" in texts(opinion)
         opinion = await judged(app, OTHER_PROFILE)
         assert "no profile has the schedulerName `default-scheduler` any more" in texts(opinion)
+
+
+async def test_a_file_beside_those_of_the_chart_is_a_warning(cluster: DevCluster) -> None:
+    """`helm rollback` leaves it, so that the revision is not the one of then (Helm 4)."""
+    mine = {**GOOD, "note.star": '"""Was added by hand."""\n', "README": "no policy"}
+    async with scheduler(cluster, from_config_map=True) as app:
+        of_chart = {FILES_ANNOTATION: "mine.star"}
+        assert _added((await judged(app, mine, annotations=of_chart)).warnings) == ["note.star"]
+        assert _added((await judged(app, mine)).warnings) == []  # who wrote it is not known
+        # The reload says so too, for as long as it is there.
+        found = cluster.get("configmaps", NAME, NAMESPACE)
+        assert found is not None
+        metadata = {**found["metadata"], "annotations": of_chart}
+        cluster.update("configmaps", {**found, "metadata": metadata, "data": mine})
+        active = app.policies.rollout
+        await eventually(lambda: _added(active.active.bundle.warnings) == ["note.star"])
+
+
+def _added(warnings: Iterable[Problem]) -> list[str]:
+    return [one.file for one in warnings if "added beside the files of the chart" in one.message]
 
 
 async def test_stages_are_said_with_their_time_or_the_gate_that_refuses(
