@@ -18,7 +18,7 @@ from devkit.demo.stage import CONFIG_MAP, NAMESPACE, Scenario, Stage, StoryFaile
 
 GPU: Final = "nvidia.com/gpu"
 _NODES, _GPUS = 4, 4
-_FLOOD, _NEXT, _ENDED = 24, 12, 4
+_FLOOD, _NEXT, _ENDED = 21, 12, 4
 
 _TREE: Final = """\
 apiVersion: starsched.dev/v1
@@ -39,13 +39,14 @@ def _nodes() -> list[dict[str, Any]]:
     return [make_node(f"node-{i + 1}", resources={GPU: str(_GPUS)}) for i in range(_NODES)]
 
 
-def _jobs(team: str, count: int) -> list[dict[str, Any]]:
-    """Jobs with a GPU each: `drf` reads the label, `proportion` the annotation."""
+def _jobs(team: str, count: int, first: int = 1) -> list[dict[str, Any]]:
+    """Jobs with a GPU each, the first with so many: `drf` reads the label, `proportion` the
+    annotation."""
     made = []
     for number in range(count):
         pod = make_pod(
-            f"{team}-{number + 1:02}", labels={"team": team}, resources={GPU: "1"},
-            restartPolicy="Never",
+            f"{team}-{number + 1:02}", labels={"team": team},
+            resources={GPU: str(1 if number else first)}, restartPolicy="Never",
         )  # fmt: skip
         pod["metadata"]["annotations"] = {"scheduling.volcano.sh/queue-name": team}
         made.append(pod)
@@ -63,16 +64,18 @@ async def run(stage: Stage) -> dict[str, Any]:
     # 1. A flood.
     stage.say(f"There are {total} GPUs, and two queues, governed by the pack `drf`:")
     stage.show_text("tree.yaml", tree("drf"), "yaml")
-    stage.cluster.create(*_jobs("web", _FLOOD))
-    await stage.until(lambda: len(stage.placed(web)) == total, "web to have all GPUs")
-    stage.say(f"`web` floods it with {_FLOOD} jobs of one GPU each: it has all {total}.")
+    stage.cluster.create(*_jobs("web", _FLOOD, first=_ENDED))
+    jobs = total - _ENDED + 1
+    await stage.until(lambda: len(stage.placed(web)) == jobs, "web to have all GPUs")
+    stage.say(
+        f"`web` floods it with a job of {_ENDED} GPUs and {_FLOOD - 1} of one: it has all {total}."
+    )
     # 2. Another one comes: turns.
     stage.cluster.create(*_jobs("vision", _NEXT))
     await _share_of(stage, "vision", waiting=_NEXT)
     await _no_backoff(stage)
-    first = sorted(stage.placed(web))[:_ENDED]
-    stage.say(f"\n`vision` comes with {_NEXT} jobs. Now {_ENDED} jobs of `web` end.")
-    stage.finish(first)
+    stage.say(f"\n`vision` comes with {_NEXT} jobs. Now the large job of `web` ends.")
+    stage.finish(web[:1])
     await stage.until(lambda: len(stage.placed(vision)) == _ENDED, "vision to start")
     waiting = [name for name in web if name not in stage.placed(web)]
     stage.say(

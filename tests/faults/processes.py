@@ -21,6 +21,7 @@ class Replica:
             f"--kubeconfig={kubeconfig}",
             "--secure-port=0",
             "--log-format=text",
+            "-v=2",  # a line for each binding
             *(arguments or ("--no-leader-elect",)),
         )
         self.log = log

@@ -7,7 +7,6 @@ from typing import Final
 from engine.core.manifests.schema import VERSION
 from engine.files.cluster_file import Cluster
 from engine.files.known_facts import unknown_sources
-from engine.io.informers import queue_sources
 from engine.lib.printable import printable
 from engine.policy.bundle import Bundle
 from engine.surfaces.cli import terminal
@@ -102,7 +101,7 @@ def report_damage(damage: Damage, *bundles: Bundle) -> None:
         _note(f"{place}: it ends in the middle of an entry, which is ignored")
     for gap in damage.missing:
         _note(gap)
-    if damage.without_queues and any(map(queue_sources, bundles)):
+    if damage.without_queues and any(one.queue_tree and one.queue_tree.objects for one in bundles):
         _note(
             f"{_shown(damage.without_queues)}: recorded by an older version, without the objects "
             "that add queues to the tree"
