@@ -15,7 +15,7 @@ from engine.core.model.quantity import QuantityError, resource_amount
 from engine.core.sharing.amounts import LARGEST
 from engine.core.sharing.tree import GivenQueue, build_tree
 from engine.language import tree_hooks
-from engine.language.syntax import parse, walk, with_loaded
+from engine.language.syntax import children, parse, walk, with_loaded
 from engine.language.tree_hooks import USAGE
 from engine.policy.arguments import UNKNOWN, read_arguments
 from engine.policy.documents import did_you_mean
@@ -272,44 +272,49 @@ def _mentioned(
     A name that stands for several things in these files stands for all of them. What one of the
     *arguments* turns off is not read.
     """
-    fields: dict[str, set[str]] = {}
-    uses: dict[str, set[str]] = {}
+    read: list[set[str]] = []
+    used: list[set[str]] = []
+    meaning: dict[str, list[int]] = {}  # the statements that give a name its meaning
     for file in with_loaded(files, [module]):
         tree = parse(files[file])
         for statement in tree.body if tree is not None else ():
             for name in _bound(statement):
-                read, used = fields.setdefault(name, set()), uses.setdefault(name, set())
-                for node in _live(statement, arguments if file == module else {}):
-                    if isinstance(node, ast.Attribute):
-                        read.add(node.attr)
-                    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                        read.add(node.value)  # `getattr(queue, "share")`, and what it is made of
-                        used.add(node.value)  # `load("@std/amounts.star", more = "plus")`
-                    elif isinstance(node, ast.Name):
-                        used.add(node.id)
+                meaning.setdefault(name, []).append(len(read))
+            read.append(set())
+            used.append(set())
+            for node in _live(statement, arguments if file == module else {}):
+                if isinstance(node, ast.Attribute):
+                    read[-1].add(node.attr)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    read[-1].add(node.value)  # `getattr(queue, "share")`, and what it is made of
+                    used[-1].add(node.value)  # `load("@std/amounts.star", more = "plus")`
+                elif isinstance(node, ast.Name):
+                    used[-1].add(node.id)
     found = {}
     for hook in hooks:
-        reached, open_names = set[str](), [hook]
+        reached, statements, open_names = {hook}, set[int](), [hook]
         while open_names:
-            name = open_names.pop()
-            if name not in reached:
-                reached.add(name)
-                open_names.extend(uses.get(name, ()))
-        found[hook] = frozenset().union(*(fields.get(name, ()) for name in reached))
+            for number in meaning.get(open_names.pop(), ()):
+                if number not in statements:
+                    statements.add(number)
+                    open_names += used[number] - reached
+                    reached |= used[number]
+        found[hook] = frozenset().union(*(read[number] for number in statements))
     return found
 
 
-def _bound(statement: ast.stmt) -> Iterator[str]:
+def _bound(statement: ast.stmt) -> set[str]:
     """The names of a file that *statement* gives a meaning, or may change what they stand for."""
     if isinstance(statement, ast.FunctionDef):
-        yield statement.name
-        return
+        return {statement.name}
+    found = set()
     for part in statement.targets if isinstance(statement, ast.Assign) else [statement]:
         for node in walk(part):
             if isinstance(node, ast.Name):
-                yield node.id
+                found.add(node.id)
             elif isinstance(node, ast.keyword) and node.arg is not None:
-                yield node.arg
+                found.add(node.arg)
+    return found
 
 
 def _read_at(files: Files, module: str, name: str, arguments: Mapping[str, Any]) -> str:
@@ -328,14 +333,19 @@ def _live(node: ast.AST, arguments: Mapping[str, Any]) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        below = list(ast.iter_child_nodes(node))
-        if isinstance(node, ast.If | ast.IfExp) and _is_off(node.test, arguments):
-            left_out = node.body if isinstance(node, ast.If) else [node.body]
-            below = [one for one in below if one not in left_out]
-        elif isinstance(node, ast.BoolOp) and _is_off(node, arguments):
-            off = [_is_off(one, arguments) for one in node.values]
-            below = below[: below.index(node.values[off.index(True)]) + 1]
-        stack += reversed(below)
+        stack += reversed(list(_below(node, arguments)))
+
+
+def _below(node: ast.AST, arguments: Mapping[str, Any]) -> Iterable[ast.AST]:
+    """What is right below *node*, in order, without what an argument that is off leaves out."""
+    if isinstance(node, ast.If) and _is_off(node.test, arguments):
+        return [node.test, *node.orelse]
+    if isinstance(node, ast.IfExp) and _is_off(node.test, arguments):
+        return [node.test, node.orelse]
+    if isinstance(node, ast.BoolOp) and _is_off(node, arguments):
+        off = [_is_off(one, arguments) for one in node.values]
+        return node.values[: off.index(True) + 1]
+    return children(node)
 
 
 def _is_off(test: ast.expr, arguments: Mapping[str, Any]) -> bool:
