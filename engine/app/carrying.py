@@ -28,7 +28,6 @@ from engine.io.binding.eviction import Evictor
 from engine.io.binding.preemptor import Preemptor
 from engine.io.binding.volume_binder import VolumeBinder
 from engine.io.extender_calls import ExtenderBinder, ExtenderCalls
-from engine.policy.bundle import Bundle
 
 #: A gate that holds for so long, in seconds, is reported: the pods of a group mostly wait for each
 #: other only for a moment, which is not worth two requests for each of them.
@@ -93,7 +92,6 @@ class Carrying:
         self._reporting = reporting
         self._leadership = leadership
         self._report = report
-        self._rule_of: tuple[Bundle | None, str] = None, ""
         clock, metrics, tracing = env.clock, env.metrics, env.tracing
         may_act = leadership.may_act
         # What decisions write must not leave after the lease, however long it waited in a queue.
@@ -136,11 +134,17 @@ class Carrying:
         at_work = self.bindings.at_work + self.preemptor.in_flight
         return at_work > 0 or self._kernel.queue.counts()["active"] > 0
 
-    def _given_back(self, taker: str, victim: str) -> str:
-        """Which queue gives *victim* back to that of *taker*, and by which rule; "": none does."""
-        one = self._kernel.reclaims.for_taker(taker)
-        giver = None if one is None else one.giver_of(victim)
-        return "" if one is None or giver is None else reclaim_text(one, giver, self._rule(one))
+    def _given_back(self, evict: to_do.Evict) -> dict[str, str]:
+        """Of the victims that queues give back, by uid: which to which, and by which rule."""
+        one = self._kernel.reclaims.for_taker(evict.preemptor.key)
+        if one is None:
+            return {}
+        rule = self._rule(one)
+        givers = {victim.uid: one.giver_of(victim.key) for victim in evict.victims}
+        texts = {
+            u: reclaim_text(one, giver, rule) for u, giver in givers.items() if giver is not None
+        }
+        return {uid: text for uid, text in texts.items() if text}
 
     def _rule(self, one: Reclaimed) -> str:
         """`file:line` of the rule by which it happened; "" if the policies are others by now."""
@@ -148,10 +152,7 @@ class Carrying:
         bundle = None if scheduler is None else scheduler.bundle
         if bundle is None or one.policy not in bundle.policies:
             return ""
-        # A reclaim has up to 256 victims, and finding a line means parsing the file.
-        if self._rule_of[0] is not bundle:
-            self._rule_of = bundle, hook_source(bundle, bundle.policies[one.policy], "reclaim")
-        return self._rule_of[1]
+        return hook_source(bundle, bundle.policies[one.policy], "reclaim")
 
     def carriers(self) -> Mapping[type[Any], Callable[[Any], None]]:
         """What carries out each kind of instruction; a kind without an entry is only recorded."""

@@ -38,7 +38,7 @@ from engine.rollout.shadow.shadow import BUSY
 from engine.rollout.status import CANARY, RUNNING, SHADOW, RolloutStatus
 from engine.surfaces.live.held_rows import upwards
 from engine.telemetry.bounded_counts import OTHER
-from engine.telemetry.metrics import Metrics
+from engine.telemetry.metrics import MOST_CLASSES, Metrics
 
 _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
 
@@ -97,9 +97,8 @@ def show_oldest(metrics: Metrics, ages: Callable[[], Mapping[tuple[str, str, str
     )
 
 
-# Names of namespaces and of priority classes are words of users.
+# Names of namespaces are words of users.
 _MOST_NAMESPACES: Final = 100
-_MOST_CLASSES: Final = 20
 
 
 def show_waiting_namespaces(
@@ -154,7 +153,7 @@ class _NamespaceReading:
                 oldest[owner] = pod.created_at
         # 2. Keep the rows of those of which most wait.
         namespaces = _largest(((owner[0], n) for owner, n in counts.items()), _MOST_NAMESPACES)
-        classes = _largest(((owner[1], n) for owner, n in counts.items()), _MOST_CLASSES)
+        classes = _largest(((owner[1], n) for owner, n in counts.items()), MOST_CLASSES)
         self.counts, self.oldest = Counter(), {}
         for owner, number in counts.items():
             row = (

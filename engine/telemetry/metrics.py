@@ -32,8 +32,8 @@ RELOADS: Final = ("accepted", "rejected", "unchanged", "rolled_back")
 
 # kube-scheduler counts the attempts of a pod up to `15+`.
 _MOST_ATTEMPTS_LABEL: Final = 15
-# Names of priority classes are words of users; those beyond have a series together.
-_MOST_CLASSES: Final = 20
+#: Names of priority classes are words of users; those beyond have a series together.
+MOST_CLASSES: Final = 20
 
 
 def exponential(start: float, factor: float, count: int) -> list[float]:
@@ -581,7 +581,6 @@ class Metrics:
         self._profiles: dict[str, ProfileMetrics] = {}
         self._classes: dict[str, Histogram] = {}
         self._points: dict[tuple[str, str, str], Histogram] = {}
-        self._plugins: dict[tuple[str, str, str], Histogram] = {}
 
     def profile(self, name: str) -> ProfileMetrics:
         """The bound children of profile *name*; made on first use."""
@@ -603,12 +602,8 @@ class Metrics:
         return found
 
     def plugin(self, plugin: str, point: str, status: str) -> Histogram:
-        """The bound child of a plugin's duration; made on first use."""
-        found = self._plugins.get((plugin, point, status))
-        if found is None:
-            found = self.plugin_seconds.labels(plugin, point, status)
-            self._plugins[plugin, point, status] = found
-        return found
+        """The bound child of a plugin's duration."""
+        return self.plugin_seconds.labels(plugin, point, status)
 
     def pod_bound(self, attempts: int, sli_seconds: float) -> None:
         """Count a bound pod that took *attempts*, *sli_seconds* after its first one."""
@@ -620,7 +615,7 @@ class Metrics:
         """Count a pod of *priority_class* that was bound at its first attempt after *seconds*."""
         found = self._classes.get(priority_class)
         if found is None:
-            name = priority_class if len(self._classes) < _MOST_CLASSES else OTHER
+            name = priority_class if len(self._classes) < MOST_CLASSES else OTHER
             found = self.first_attempt_seconds.labels(name)
             if name is not OTHER:
                 self._classes[priority_class] = found

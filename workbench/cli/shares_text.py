@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.console import Console
 
+from engine.core.sharing.usage import THOUSANDTHS
 from engine.lib.printable import counted
 from engine.surfaces.cli.console import escape, escape_lines, make_console, say
 from engine.surfaces.live.share_answers import (
@@ -16,7 +17,6 @@ from engine.surfaces.live.share_answers import (
     SharePair,
     SharesPage,
 )
-from engine.surfaces.live.shares_page import THOUSANDTHS
 from engine.surfaces.page.shares_view import QueueView, share_view, shares_view
 from engine.surfaces.page.words import age, amount, percent, seconds_between, value
 from workbench.cli.table import Column, numbers, print_table
@@ -67,7 +67,7 @@ def print_share(answer: ShareAnswer) -> None:
     if attributes or source:
         say(console, f"  {escape(attributes + source)}")
     console.print()
-    keeps = any(one.standing.usage is not None for one in view.cells)
+    keeps = view.keeps_usage
     rows = [
         (f"{_INDENT}{escape(one.resource)}", *_cells(one.resource, one.standing, keeps=keeps))
         for one in view.cells

@@ -114,8 +114,6 @@ class QueueShares:
         # Pods that name a queue which is not there, by that name; and the name, by uid.
         self._astray: dict[str, dict[str, None]] = {}
         self._strays_to: dict[str, str] = {}
-        # What is wrong with guarantees, and of which tree and nodes: each scrape asks.
-        self._guaranteed: tuple[QueueTree, Amounts, list[str]] = _NO_TREE, {}, []
         # Queues whose pods on nodes are others since their usage followed them; and those of which
         # policies see another usage since that was asked.
         self._used: dict[str, None] = {}
@@ -159,19 +157,9 @@ class QueueShares:
         }
         kept = (self._sources.problems, of_pods)
         texts = [text for found in kept for _, text in sorted(found.items())]
-        guarantees = self._broken_guarantees()
-        return [*of_tree, *guarantees, *texts, *self._missing(readable), *self._shares.problems]
-
-    def _broken_guarantees(self) -> list[str]:
-        """What queues are guaranteed that is not there."""
         attribute = "" if self.hooks is None else self.hooks.tree.guarantees
-        if not attribute:
-            return []
-        tree, total, found = self._guaranteed
-        if tree is not self.tree or total != self._total:
-            found = broken_guarantees(self.tree, attribute, self._total)
-            self._guaranteed = self.tree, dict(self._total), found
-        return found
+        guarantees = broken_guarantees(self.tree, attribute, self._total) if attribute else []
+        return [*of_tree, *guarantees, *texts, *self._missing(readable), *self._shares.problems]
 
     def _missing(self, readable: Collection[str] | None) -> Iterator[str]:
         """Which queues pods name that are not there, those that most do first."""
@@ -356,6 +344,10 @@ class QueueShares:
             units=units,
         )
 
+    def contribution(self, uid: str) -> Contribution | None:
+        """What the pod of *uid* adds to its queue; None: it is in none."""
+        return self._sums.contribution(uid)
+
     def share_of(self, path: str) -> Amounts | None:
         """What the queue of *path* may have; None: no policy says."""
         return self._shares[path].share
@@ -364,6 +356,10 @@ class QueueShares:
         """How much of *resource* the queue of *path* has, or claims."""
         vectors = self._sums[path].vectors
         return vectors["allocated"].get(resource, 0) + vectors["claimed"].get(resource, 0)
+
+    def leaving(self, path: str, resource: str) -> int:
+        """How much of *resource* pods of the queue of *path* have that are on their way out."""
+        return self._sums[path].vectors["leaving"].get(resource, 0)
 
     def freed(self, path: str) -> Mapping[str, int]:
         """What became free in the queue of *path* and below it, added up over time."""

@@ -307,14 +307,13 @@ class Reclaims:
             moves[one.queue] = moves.get(one.queue, 0) - gives
         # What goes for others already does not count, though it is still there.
         going = Counter[str]()
-        sums = self._holdings().sums
         for uid in self._preemptions.evicted:
-            added = sums.contribution(uid)
+            added = self._shares.contribution(uid)
             if added is not None and added.phase is PodPhase.ALLOCATED:
                 going[added.queue] += added.amounts.get(resource, 0)
         found = []
         for path, move in moves.items():
-            leaving = sums[path].vectors["leaving"].get(resource, 0) + going[path]
+            leaving = self._shares.leaving(path, resource) + going[path]
             before = self._shares.taken(path, resource) - leaving
             share = self._shares.share_of(path)
             of = None if share is None else share.get(resource)

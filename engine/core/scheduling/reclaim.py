@@ -119,12 +119,11 @@ class Reclaim:
             self._shares.pass_up(self._hooks, self._sums)
             may_go_first: dict[_Kind, bool] = {}
             for candidates in sets:
-                if not self._may_begin(candidates, may_go_first):
-                    continue
-                self._left, self._most = {}, 0
-                for one in sorted(candidates, key=lambda one: one.order):
-                    self._left.setdefault(one.queue, []).append(one)
-                plan = self._taken(fits)
+                if self._may_begin(candidates, may_go_first):
+                    self._left, self._most = {}, 0
+                    for one in sorted(candidates, key=lambda one: one.order):
+                        self._left.setdefault(one.queue, []).append(one)
+                    plan = self._taken(fits)
                 if plan.victims:
                     self._spare(plan, fits)
                 if plan.victims or self._failure is not None:

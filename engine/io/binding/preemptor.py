@@ -6,7 +6,7 @@ their deletion is an event, which wakes the preemptor.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -47,8 +47,7 @@ class Preemptor:
         report: Takes the event that a preemption ends with.
         metrics, clock: Measure.
         is_wanted: True if the pod with a uid still wants a node.
-        given_back: Which queue gives a victim back to which, for people: takes the preemptor and
-            the victim, as `namespace/name`; "": it is no matter of queues.
+        given_back: Of the victims that queues give back, by uid: which queue to which, for people.
         may_act: False when another process may be leading: nothing is evicted then.
         parallelism: See `PARALLELISM`.
     """
@@ -62,7 +61,7 @@ class Preemptor:
         metrics: Metrics,
         clock: Clock,
         is_wanted: Callable[[str], bool],
-        given_back: Callable[[str, str], str] = lambda _taker, _victim: "",
+        given_back: Callable[[Evict], Mapping[str, str]] = lambda _evict: {},
         may_act: Callable[[], bool] = always_allowed,
         parallelism: int = PARALLELISM,
     ) -> None:
@@ -108,11 +107,6 @@ class Preemptor:
 
     async def _run(self, evict: Evict) -> None:
         preemptor, node = evict.preemptor, evict.preemption.node
-        given_back = {
-            victim.uid: text
-            for victim in evict.victims
-            if (text := self._given_back(preemptor.key, victim.key))
-        }
         cause = Cause(
             preemptor,
             node,
@@ -120,7 +114,7 @@ class Preemptor:
             evict.revision,
             lambda: self._check_may_go_on(preemptor),
             evict.group,
-            given_back,
+            self._given_back(evict),
         )
         started_at = self._clock.monotonic()
         end, evicted = PreemptionEnd.DONE, list[Pod]()

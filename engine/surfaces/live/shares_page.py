@@ -15,6 +15,7 @@ from engine.core.model.times import epoch_seconds
 from engine.core.sharing.amounts import LARGEST, NOT_DIVIDED, Amounts
 from engine.core.sharing.sums import NONPREEMPTIBLE, VECTORS, Contribution, PodPhase
 from engine.core.sharing.tree import ROOT
+from engine.core.sharing.usage import THOUSANDTHS
 from engine.lib.clock import Clock
 from engine.lib.printable import counted
 from engine.surfaces.live.answers import Leader
@@ -41,9 +42,6 @@ STARVED: Final = "starved"
 BORROWING: Final = "borrowing"
 #: What rows can be filtered by in addition to names.
 STATES: Final = (STARVED, BORROWING)
-
-#: What shares and sums are in thousandths of.
-THOUSANDTHS: Final = 1_000
 
 _MOST_PAIRS: Final = 50
 _MOST_PROBLEMS: Final = 50

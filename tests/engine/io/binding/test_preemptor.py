@@ -59,7 +59,11 @@ class Bench(KernelBench):
             status=self.status,
             report=self.report,
             is_wanted=self.queue.__contains__,
-            given_back=lambda _taker, victim: self.given_back.get(victim, ""),
+            given_back=lambda evict: {
+                victim.uid: self.given_back[victim.key]
+                for victim in evict.victims
+                if victim.key in self.given_back
+            },
             may_act=lambda: self.may_act,
             **common,
         )
