@@ -47,7 +47,7 @@ QUEUE_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "above": (
         "list",
-        "the queues above it, the nearest first, the root last; those have no `above`",
+        "the queues above it, the nearest first, the root last",
     ),
 }
 
@@ -100,6 +100,13 @@ PARAMETERS: Final[Mapping[str, HookParameter]] = {
     "taker": HookParameter("any", "the request that has no room, with its queues"),
     "victim": HookParameter("any", "a pod on a node, or a group that goes as one, with its queues"),
 }
+
+#: The queues of a question, each once. What has one of these names, parameter or field of one, is a
+#: place among them, or a list of places; and these parameters are structs.
+ALL_QUEUES: Final = "all_queues"
+QUEUE: Final = ("queue", "branch", "parent")
+LIST_OF_QUEUES: Final = ("queues", "path", "above", "children")
+STRUCTS: Final = ("head", "request", "taker", "victim")
 
 _VECTOR: Final = "vector (amounts by resource)"
 

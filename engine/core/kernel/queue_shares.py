@@ -320,7 +320,11 @@ class QueueShares:
                 self._sums.disclaim(own)
                 self._shares.pass_up(self.hooks, self._sums)
                 return self.path_views(path)
-        return [self._shares.view(queue.path, self._sums) for queue in self.tree.above(path)]
+        return [self.view(queue.path) for queue in self.tree.above(path)]
+
+    def view(self, path: str) -> QueueView:
+        """The queue of *path* as hooks see it."""
+        return self._shares.view(path, self._sums)
 
     def claims(self, uid: str) -> bool:
         """True if other pods were evicted for the one of *uid*, which waits."""

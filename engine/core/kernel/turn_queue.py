@@ -62,6 +62,7 @@ class _Lane:
         failure: The policy could not say.
         falls_to: They may start once their queue, or the one that is short, has no more than this.
         freed_to: The same, of what became free there so far: never later.
+        request: What a pod of it asks for, which is the same for all, unless it is a group.
     """
 
     queue: str
@@ -72,6 +73,7 @@ class _Lane:
     failure: PolicyFailure | None = None
     falls_to: int = 0
     freed_to: int = 0
+    request: Request | None = None
 
     @property
     def head(self) -> QueuedPod:
@@ -304,7 +306,11 @@ class TurnQueue(ActiveQueue):
         return [members[uid] for uid in waiting] or [lane.head.pod]
 
     def _request(self, lane: _Lane) -> Request:
-        return self.request(self._pods_of(lane), lane.group)
+        if lane.group is not None:
+            return self.request(self._pods_of(lane), lane.group)
+        if lane.request is None:
+            lane.request = self.request([lane.head.pod])
+        return lane.request
 
     def request(self, pods: Sequence[Pod], group: GroupKey | None = None) -> Request:
         """What *pods* ask for together: one, or those of *group* that wait."""
@@ -420,11 +426,16 @@ class TurnQueue(ActiveQueue):
         for path, lane in heads.items():
             if path not in tree.queues:
                 continue  # of a queue that is not there nothing is asked
-            views = self._shares.path_views(path)
             request, below = None, list[QueueView]()
             if lane is not None:
                 request = self._request(lane)
-                below = self._shares.path_views(lane.queue)[: _level(lane.queue) - _level(path) + 1]
+            if hooks.turns_by_path:
+                views = self._shares.path_views(path)
+                if lane is not None:
+                    levels = _level(lane.queue) - _level(path) + 1
+                    below = self._shares.path_views(lane.queue)[:levels]
+            else:
+                views = [self._shares.view(path)]
             question = hooks.turn_question(views, request, below)
             if self._asked.get(path) != question:
                 questions[path] = question

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from engine.core.scheduling.tree_hooks import Giver, QueueView, Request, TreeHooks
+from engine.core.scheduling.tree_hooks import Giver, QueueView, Request, Taker, TreeHooks
 from engine.core.scheduling.tree_shares import TreeShares
 from engine.core.sharing.amounts import Amounts
 from engine.core.sharing.ratios import TurnKey
@@ -260,7 +260,7 @@ class Reclaim:
             return
         paths = sorted({path for queue in queues for path in _line(queue)})
         views = [self._views([one.path for one in self._sums.tree.above(path)]) for path in paths]
-        taker = self._taker(ROOT)
+        taker = self._taker("giver_key", ROOT)
         found = self._hooks.giver_keys(views, taker, self._total)
         for path, key in zip(paths, found, strict=True):
             if isinstance(key, PolicyFailure):
@@ -271,17 +271,21 @@ class Reclaim:
     def _asked(self, candidates: Sequence[Candidate]) -> list[int | None]:
         """The stage of each, or None where it may not be taken."""
         self._check()
-        questions, takers = [], dict[str, bytes]()
+        questions, takers = [], dict[str, Taker]()
         for one in candidates:
             common = self._common(one.queue)
             line = [queue.path for queue in self._sums.tree.above(one.queue)]
-            below = line.index(common)
-            victim = self._hooks.victim_text(
-                one.giver, self._views(line), branch=below or len(line)
-            )
             if common not in takers:
-                takers[common] = self._taker(common)
-            questions.append(self._hooks.reclaim_question(takers[common], victim, self._total))
+                takers[common] = self._taker("reclaim", common)
+            questions.append(
+                self._hooks.reclaim_question(
+                    takers[common],
+                    one.giver,
+                    self._views(line),
+                    branch=line.index(common) or len(line),
+                    total=self._total,
+                )
+            )
         found = []
         for answer in self._hooks.stages(questions):
             if isinstance(answer, PolicyFailure):
@@ -289,10 +293,10 @@ class Reclaim:
             found.append(None if isinstance(answer, PolicyFailure) else answer)
         return found
 
-    def _taker(self, common: str) -> bytes:
+    def _taker(self, hook: str, common: str) -> Taker:
         below = self._path.index(common)
-        return self._hooks.taker_text(
-            self._request, self._views(self._path), branch=below or len(self._path)
+        return self._hooks.taker(
+            hook, self._request, self._views(self._path), branch=below or len(self._path)
         )
 
     def _common(self, queue: str) -> str:

@@ -19,6 +19,7 @@ from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.ratios import TurnKey, turn_sort_key
 from engine.core.sharing.sums import NONPREEMPTIBLE, VECTORS, Sums
 from engine.core.sharing.tree import ROOT, Queue
+from engine.language import tree_hooks
 from engine.language.tree_hooks import QUEUE_FIELDS, USAGE
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.queue_tree import QueueTreePolicy
@@ -34,7 +35,7 @@ Vectors: TypeAlias = Mapping[str, Amounts]
 _VECTOR_NAMES: Final = (*VECTORS, NONPREEMPTIBLE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a hundred of them are made for a pod, and that takes longer
 class QueueView:
     """What hooks may see of a queue.
 
@@ -126,6 +127,35 @@ class _Shown:
         )
 
 
+@dataclass(slots=True)
+class _Queues:
+    """The queues that a question is about.
+
+    Attributes:
+        texts: Each once, as hooks see it, those above it before it; `above` refers to these.
+        places: By path, at which of `texts` it is. Elsewhere in a question that stands for it.
+    """
+
+    texts: list[bytes] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> "_Queues":
+        """The same, to which others can be added."""
+        return _Queues(self.texts.copy(), self.places.copy())
+
+    def question(self, shown: Mapping[str, Any]) -> bytes:
+        """The text of a question about *shown*, by parameter."""
+        return _encode({**shown, tree_hooks.ALL_QUEUES: [msgspec.Raw(one) for one in self.texts]})
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Who takes, as hooks see it, and its queues."""
+
+    queues: _Queues
+    shown: Mapping[str, Any]
+
+
 class TreeHooks:
     """The hooks of the policy that governs a bundle's tree of queues.
 
@@ -155,6 +185,11 @@ class TreeHooks:
         self._shown_to = {
             hook: _Shown.by(names, tree.attributes) for hook, names in tree.mentioned.items()
         }
+        of_turns = self._shown_to.get("turn_key")
+        #: The turn of a queue may depend on those above it, or on those below that have the head.
+        self.turns_by_path: Final = of_turns is not None and bool(
+            of_turns.names & {"above", "queues"} or "total" in tree.hooks["turn_key"]
+        )
         self.reads_usage: Final = tree.usage is not None and tree.mentions(USAGE)
 
     def has(self, hook: str) -> bool:
@@ -179,7 +214,9 @@ class TreeHooks:
 
     def passes_up_question(self, queue: QueueView) -> bytes:
         """What `passes_up` is given; equal texts have equal answers."""
-        return b'{"queue":' + self._shown("passes_up", queue) + b"}"
+        queues = _Queues()
+        (place,) = self._write("passes_up", queues, [queue])
+        return queues.question({"queue": place})
 
     def shares(self, questions: Sequence[bytes]) -> list[Vectors | PolicyFailure]:
         """The answers to *questions*, by the children's names: see `shares_question`."""
@@ -188,14 +225,12 @@ class TreeHooks:
 
     def shares_question(self, parent: QueueView, children: Sequence[QueueView]) -> bytes:
         """What `shares` is given; equal texts have equal answers."""
-        params = self.tree.hooks["shares"]
-        parts = []
+        params, queues, shown = self.tree.hooks["shares"], _Queues(), dict[str, Any]()
         if "parent" in params:
-            parts.append(b'"parent":' + self._shown("shares", parent))
+            (shown["parent"],) = self._write("shares", queues, [parent])
         if "children" in params:
-            shown = b",".join(self._shown("shares", one) for one in children)
-            parts.append(b'"children":[' + shown + b"]")
-        return b"{" + b",".join(parts) + b"}"
+            shown["children"] = [self._write("shares", queues, [one])[0] for one in children]
+        return queues.question(shown)
 
     # --- order and quota ---------------------------------------------------------------------
 
@@ -219,13 +254,16 @@ class TreeHooks:
             head: The request that is next in the queue, if that is read.
             below: The queues of that request, from its leaf up to the queue.
         """
-        params = self.tree.hooks["turn_key"]
-        parts = [b'"queue":' + self._shown("turn_key", path[0], path[1:])]
+        params, queues = self.tree.hooks["turn_key"], _Queues()
+        shown: dict[str, Any] = {"queue": self._write("turn_key", queues, path)[0]}
         if head is not None and "head" in params:
-            parts.append(b'"head":' + self._request("turn_key", head, below))
+            shown["head"] = self._request("turn_key", head)
+            if "queues" in self._shown_to["turn_key"].names:
+                line = self._write("turn_key", queues, [*below[:-1], *path], len(below))
+                shown["head"]["queues"] = line[: len(below)]
         if "total" in params:
-            parts.append(b'"total":' + _encode(path[-1].share))
-        return b"{" + b",".join(parts) + b"}"
+            shown["total"] = path[-1].share
+        return queues.question(shown)
 
     def turn_keys(self, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
         """The answers to *questions*."""
@@ -233,14 +271,12 @@ class TreeHooks:
 
     def admit(self, request: Request, path: Sequence[QueueView]) -> Hold | PolicyFailure | None:
         """What keeps *request* from being tried; *path* are its queues, the leaf first."""
-        parts = []
-        params = self.tree.hooks["admit"]
+        params, queues, shown = self.tree.hooks["admit"], _Queues(), dict[str, Any]()
         if "request" in params:
-            parts.append(b'"request":' + self._request("admit", request))
+            shown["request"] = self._request("admit", request)
         if "path" in params:
-            shown = (self._shown("admit", one, path[place + 1 :]) for place, one in enumerate(path))
-            parts.append(b'"path":[' + b",".join(shown) + b"]")
-        question = b"{" + b",".join(parts) + b"}"
+            shown["path"] = self._write("admit", queues, path, len(path))
+        question = queues.question(shown)
         answer = self._memo.single(self.tree.instance, "admit", b"null", question)
         if answer is None or isinstance(answer, PolicyFailure):
             return answer
@@ -249,67 +285,75 @@ class TreeHooks:
 
     # --- reclaim -----------------------------------------------------------------------------
 
-    def taker_text(self, request: Request, path: Sequence[QueueView], *, branch: int) -> bytes:
-        """Who takes, as `reclaim` sees it: *path* are its queues, the first *branch* its own side.
+    def taker(
+        self, hook: str, request: Request, path: Sequence[QueueView], *, branch: int
+    ) -> "Taker":
+        """Who takes, as *hook* sees it: *path* are its queues, the first *branch* its own side."""
+        queues = _Queues()
+        shown = self._side(hook, queues, path, branch)
+        return Taker(queues, shown | {"request": self._request(hook, request)})
 
-        A queue is written once where the policy reads it in several ways.
+    def reclaim_question(
+        self,
+        taker: "Taker",
+        giver: Giver,
+        path: Sequence[QueueView],
+        *,
+        branch: int,
+        total: Amounts,
+    ) -> bytes:
+        """What `reclaim` is given; equal texts have equal answers.
+
+        *path* are the queues of who gives, the first *branch* its own side.
         """
-        return self._side({"request": msgspec.Raw(self._request("reclaim", request))}, path, branch)
-
-    def victim_text(self, giver: Giver, path: Sequence[QueueView], *, branch: int) -> bytes:
-        """Who gives, as `reclaim` sees it; see `taker_text`."""
-        shown: dict[str, Any] = {
-            name: getattr(giver, name)
-            for name in ("priority", "preemptible", "running_seconds")
-            if name in self._shown_to["reclaim"].names
-        }
-        shown["resources"] = dict(giver.resources)
-        return self._side(shown, path, branch)
-
-    def _side(self, shown: dict[str, Any], path: Sequence[QueueView], branch: int) -> bytes:
-        wanted = self._shown_to["reclaim"].names
-        texts: dict[int, msgspec.Raw] = {}
-
-        def text(place: int) -> msgspec.Raw:
-            if place not in texts:
-                texts[place] = msgspec.Raw(self._shown("reclaim", path[place], path[place + 1 :]))
-            return texts[place]
-
-        shown["queue"] = text(0)
-        if "branch" in wanted:
-            shown["branch"] = text(branch - 1)
-        if "queues" in wanted:
-            shown["queues"] = [text(place) for place in range(branch)]
-        if "path" in wanted:
-            shown["path"] = [text(place) for place in range(len(path))]
-        if "above" in wanted:
-            shown["above"] = [text(place) for place in range(1, len(path))]
-        return _encode({"$struct": shown})
-
-    def reclaim_question(self, taker: bytes, victim: bytes, total: Amounts) -> bytes:
-        """What `reclaim` is given; equal texts have equal answers."""
-        parts = [b'"taker":' + taker, b'"victim":' + victim]
+        names, queues = self._shown_to["reclaim"].names, taker.queues.copy()
+        victim = self._side("reclaim", queues, path, branch)
+        for name in ("priority", "preemptible", "running_seconds"):
+            if name in names:
+                victim[name] = getattr(giver, name)
+        victim["resources"] = dict(giver.resources)
+        shown = {"taker": taker.shown, "victim": victim}
         if "total" in self.tree.hooks["reclaim"]:
-            parts.append(b'"total":' + _encode(total))
-        return b"{" + b",".join(parts) + b"}"
+            shown["total"] = dict(total)
+        return queues.question(shown)
+
+    def _side(
+        self, hook: str, queues: "_Queues", path: Sequence[QueueView], branch: int
+    ) -> dict[str, Any]:
+        """The queues of who takes, or gives, as far as *hook* may read them."""
+        names = self._shown_to[hook].names
+        own = branch if names & {"branch", "queues"} else 1
+        line = self._write(hook, queues, path, len(path) if names & {"path", "above"} else own)
+        of_side = {
+            "queue": line[0],
+            "branch": line[own - 1],
+            "queues": line[:own],
+            "path": line,
+            "above": line[1:],
+        }
+        return {name: at for name, at in of_side.items() if name == "queue" or name in names}
 
     def stages(self, questions: Sequence[bytes]) -> list[int | PolicyFailure | None]:
         """The answers to *questions*: the stage at which a victim may be taken, or None."""
         return self._answers("reclaim", questions)
 
     def giver_keys(
-        self, queues: Sequence[Sequence[QueueView]], taker: bytes, total: Amounts
+        self, lines: Sequence[Sequence[QueueView]], taker: "Taker", total: Amounts
     ) -> list[TurnKey | PolicyFailure]:
-        """Of each of *queues*, given with those above it, its place among those that give."""
+        """Of the first queue of each of *lines*, its place among those that give.
+
+        A line has the queues above it, too.
+        """
         params = self.tree.hooks["giver_key"]
         questions = []
-        for path in queues:
-            parts = [b'"queue":' + self._shown("giver_key", path[0], path[1:])]
+        for line in lines:
+            queues = taker.queues.copy() if "taker" in params else _Queues()
+            shown: dict[str, Any] = {"queue": self._write("giver_key", queues, line)[0]}
             if "taker" in params:
-                parts.append(b'"taker":' + taker)
+                shown["taker"] = taker.shown
             if "total" in params:
-                parts.append(b'"total":' + _encode(total))
-            questions.append(b"{" + b",".join(parts) + b"}")
+                shown["total"] = dict(total)
+            questions.append(queues.question(shown))
         return self._keys("giver_key", questions)
 
     def _keys(self, hook: str, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
@@ -320,24 +364,37 @@ class TreeHooks:
         instance = self.tree.instance
         return self._memo.singles([(instance, hook, b"null", one) for one in questions])
 
-    def _request(
-        self, hook: str, request: Request, queues: Sequence[QueueView] | None = None
-    ) -> bytes:
-        wanted = self._shown_to[hook]
-        shown: dict[str, Any] = {name: getattr(request, name) for name in wanted.of_request}
-        if queues is not None and "queues" in wanted.names:
-            shown["queues"] = [msgspec.Raw(self._shown(hook, one)) for one in queues]
-        return _encode({"$struct": shown})
+    def _request(self, hook: str, request: Request) -> dict[str, Any]:
+        return {name: getattr(request, name) for name in self._shown_to[hook].of_request}
 
     def _asked(self, hook: str, questions: Sequence[bytes]) -> list[Any]:
         # Past the memo: the caller knows that something has changed.
         calls = [Call(self.tree.instance, hook, b"null", None, one) for one in questions]
         return [answers[0] for answers in self._memo.evaluate(calls)] if calls else []
 
-    def _shown(self, hook: str, view: QueueView, above: Sequence[QueueView] = ()) -> bytes:
-        """A queue as *hook* sees it: a struct of those of its fields that are mentioned.
+    def _write(
+        self, hook: str, queues: "_Queues", path: Sequence[QueueView], least: int = 1
+    ) -> list[int]:
+        """Write the first *least* queues of *path*, and the others if *hook* reads those above.
 
-        *above* are the queues above it, which see none themselves.
+        What they are referred to by, in the order of *path*; a queue that is there already is not
+        written again.
+        """
+        if "above" not in self._shown_to[hook].of_queue:
+            path = path[:least]
+        line: list[int] = []
+        for view in reversed(path):
+            place = queues.places.get(view.queue.path)
+            if place is None:
+                place = queues.places[view.queue.path] = len(queues.texts)
+                queues.texts.append(self._shown(hook, view, line))
+            line = [place, *line]
+        return line
+
+    def _shown(self, hook: str, view: QueueView, above: Sequence[int]) -> bytes:
+        """A queue as *hook* sees it: those of its fields that are mentioned.
+
+        *above* refers to the queues above it.
         """
         queue, sums, wanted = view.queue, view.sums, self._shown_to[hook]
         shown: dict[str, Any] = {
@@ -360,9 +417,9 @@ class TreeHooks:
             shown["share"] = view.share
         if self.reads_usage and USAGE in wanted.of_queue:
             shown[USAGE] = view.usage
-        if above and "above" in wanted.of_queue:
-            shown["above"] = [msgspec.Raw(self._shown(hook, one)) for one in above]
-        return _encode({"$struct": shown})
+        if (above or queue.path == ROOT) and "above" in wanted.of_queue:
+            shown["above"] = above
+        return _encode(shown)
 
 
 _OF_QUEUE: Final[Mapping[str, Callable[[Queue], Any]]] = {

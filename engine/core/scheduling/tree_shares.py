@@ -315,13 +315,12 @@ class TreeShares:
     def view(self, path: str, sums: QueueSums) -> QueueView:
         """The queue of *path* as hooks see it."""
         standing, own = self._standing[path], sums[path]
-        claimed = dict(own.vectors["claimed"])
         return QueueView(
             sums.tree.queues[path],
             own,
             standing.up,
             standing.share or {},
-            claimed,
+            own.vectors["claimed"].copy(),
             {} if self.usage is None else self.usage[path],
         )
 

@@ -49,11 +49,11 @@ def failures_in_tree(
             yield from _failures([hooks.admit(request, views)])
         if hooks.has("reclaim"):
             giver = Giver(tuple(sorted(request.resources.items())), 0, request.preemptible, 0)
-            taker = hooks.taker_text(request, views, branch=1)
-            victim = hooks.victim_text(giver, views, branch=1)
-            yield from _failures(hooks.stages([hooks.reclaim_question(taker, victim, total)]))
+            taker = hooks.taker("reclaim", request, views, branch=1)
+            asked = hooks.reclaim_question(taker, giver, views, branch=1, total=total)
+            yield from _failures(hooks.stages([asked]))
         if hooks.has("giver_key"):
-            taker = hooks.taker_text(request, views, branch=1)
+            taker = hooks.taker("giver_key", request, views, branch=1)
             yield from _failures(hooks.giver_keys([views], taker, total))
 
 

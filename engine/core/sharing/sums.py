@@ -16,7 +16,7 @@ import contextlib
 import copy
 import enum
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -24,7 +24,7 @@ from engine.core.sharing.amounts import LARGEST, Amounts
 from engine.core.sharing.tree import QueueTree
 
 
-class PodPhase(enum.Enum):
+class PodPhase(enum.StrEnum):
     """Where a pod of a queue stands."""
 
     WAITING = "waiting"
@@ -66,6 +66,16 @@ _Kind: TypeAlias = tuple[tuple[str, int], ...]
 
 #: As `allocated`, of pods that are not preemptible.
 NONPREEMPTIBLE: Final = "nonpreemptible"
+
+# The sums in which a pod counts, by its phase and if it is preemptible.
+_COUNTED_IN: Final[Mapping[tuple[PodPhase, bool], frozenset[str]]] = {
+    (phase, is_preemptible): frozenset(
+        {name for name, phases in VECTORS.items() if phase in phases}
+        | ({NONPREEMPTIBLE} if phase in VECTORS["allocated"] and not is_preemptible else set())
+    )
+    for phase in PodPhase
+    for is_preemptible in (True, False)
+}
 
 
 @dataclass(slots=True)
@@ -160,13 +170,14 @@ class QueueSums:
         if before == contribution:
             return
         self._pods.pop(uid, None)
+        stays = _stays(before, contribution)
         if before is not None:
-            self._add(before, -1)
+            self._add(before, -1, stays)
             if before.phase in VECTORS["allocated"]:
                 self._free(before, contribution)
         if contribution is not None:
             self._pods[uid] = contribution
-            self._add(contribution, 1)
+            self._add(contribution, 1, stays)
 
     def take_changed(self) -> set[str]:
         """The paths of the queues whose sums have changed since this was asked last."""
@@ -253,7 +264,7 @@ class QueueSums:
         for path, queue in self._tree.queues.items():
             own = Sums()
             for _, one in self.pods_of(path):
-                _count(own, one, 1)
+                _count(own, one, 1, _COUNTED_IN[one.phase, one.is_preemptible])
             below = [self._sums[child] for child in queue.children]
             for name, amounts in self._sums[path].vectors.items():
                 parts = [own.vectors[name], *(one.vectors[name] for one in below)]
@@ -274,14 +285,16 @@ class QueueSums:
                     freed[resource] = freed.get(resource, 0) + amount - left
             at = self._tree.queues[at].parent
 
-    def _add(self, one: Contribution, sign: int) -> None:
+    def _add(self, one: Contribution, sign: int, stays: Collection[str] = ()) -> None:
+        """Add *one*, or take it away where *sign* is -1, but for the vectors that it *stays* in."""
         if one.queue not in self._sums:
             return
         if one.phase in VECTORS["waiting"]:
             self._add_waiting(one, sign)
+        names = _COUNTED_IN[one.phase, one.is_preemptible].difference(stays)
         at: str | None = one.queue
         while at is not None:
-            _count(self._sums[at], one, sign)
+            _count(self._sums[at], one, sign, names)
             self.changed.add(at)
             self._moved.add(at)
             at = self._tree.queues[at].parent
@@ -304,12 +317,21 @@ def _holds(one: Contribution | None, queue: str) -> Mapping[str, int]:
     return dict(itertools.chain(one.amounts.items(), _ONE_POD)) if one and is_there else {}
 
 
-def _count(sums: Sums, one: Contribution, sign: int) -> None:
-    """Add *one* to *sums*, or take it away where *sign* is -1."""
+def _stays(before: Contribution | None, after: Contribution | None) -> Collection[str]:
+    """The vectors in which a pod adds the same after as before."""
+    if before is None or after is None:
+        return ()
+    if (before.queue, before.amounts) != (after.queue, after.amounts):
+        return ()
+    return (
+        _COUNTED_IN[before.phase, before.is_preemptible]
+        & _COUNTED_IN[after.phase, after.is_preemptible]
+    )
+
+
+def _count(sums: Sums, one: Contribution, sign: int, names: Iterable[str]) -> None:
+    """Add *one* to the vectors of these *names*, or take it away where *sign* is -1."""
     sums.pods[one.phase] += sign
-    names = [name for name, phases in VECTORS.items() if one.phase in phases]
-    if not one.is_preemptible and one.phase in VECTORS["allocated"]:
-        names.append(NONPREEMPTIBLE)
     for name in names:
         vector = sums.vectors[name]
         for resource, amount in itertools.chain(one.amounts.items(), _ONE_POD):

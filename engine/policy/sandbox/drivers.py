@@ -67,7 +67,11 @@ def views_text(schema: Schema) -> str:
                 lines.append(f'    if "{name}" in v:\n        v["{name}"] = {expression}')
         lines.append("    return struct(**v)\n")
         parts.append("\n".join(lines))
-    return "\n".join([*parts, _STATE_TEXT])
+    names = {
+        name: list(getattr(tree_hooks, name)) for name in ("QUEUE", "LIST_OF_QUEUES", "STRUCTS")
+    }
+    tables = [f"{name} = {json.dumps(value)}" for name, value in names.items()]
+    return "\n".join([*parts, *tables, _STATE_TEXT])
 
 
 def converter_text(schema: Schema, types: dict[str, str]) -> str:
@@ -95,6 +99,25 @@ def unpack(v):
         if "$struct" in v:
             return struct(**{k: unpack(x) for k, x in v["$struct"].items()})
         return {k: unpack(x) for k, x in v.items()}
+    return v
+
+def view_queues(views):
+    made = []
+    for v in views or []:
+        if "above" in v:
+            v["above"] = [made[place] for place in v["above"]]
+        made.append(struct(**v))
+    return made
+
+def view_of_tree(name, v, queues):
+    if v == None:
+        return None
+    if name in QUEUE:
+        return queues[v]
+    if name in LIST_OF_QUEUES:
+        return [queues[place] for place in v]
+    if name in STRUCTS:
+        return struct(**{k: view_of_tree(k, x, queues) for k, x in v.items()})
     return v
 
 def view_state(v):
@@ -211,13 +234,15 @@ def _run_lines(
         lines.append(f"    most = max({MAX_REASONS}, len(pod) // {POD_OF_REASON})")
     if any(p != "pod" for p in shared):
         lines.append("    extra = json.decode(extra)")
+    if any(p in tree_hooks.PARAMETERS for p in shared):
+        lines.append(f'    queues = view_queues(extra.get("{tree_hooks.ALL_QUEUES}"))')
     for param in shared:
         source = "json.decode(pod)" if param == "pod" else f'extra.get("{param}")'
         if param in ("pod", "cluster"):
             source = source if param == "pod" else 'extra.get("cluster") or {}'
         view = f"view_{param}({source})"
         if param in tree_hooks.PARAMETERS:
-            view = f"unpack({source})"
+            view = f'view_of_tree("{param}", {source}, queues)'
         if param == "group":
             view = f"None if {source} == None else {view}"
         lines.append(f"    {param} = {view}")
@@ -320,7 +345,7 @@ def _check_of(hook: str, bounded: bool) -> str:
 
 def _load_views(schema: Schema) -> str:
     names = [f"view_{view}" for view in schema.views]
-    own = ("view_state", "view_counts", "view_over", "unpack")
+    own = ("view_state", "view_counts", "view_over", "view_queues", "view_of_tree")
     return f'load("{VIEWS_MODULE}", {_quoted([*names, *own])})'
 
 

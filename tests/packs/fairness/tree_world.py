@@ -15,6 +15,7 @@ from engine.core.scheduling.tree_shares import TreeShares
 from engine.core.sharing.amounts import Amounts, add
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
 from engine.core.sharing.tree import ROOT, GivenQueue, QueueTree, build_tree
+from engine.language.tree_hooks import ALL_QUEUES
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
 from tests.packs.fairness.victims import Running, victims
@@ -165,8 +166,9 @@ class TreeWorld:
         children = [self.standing.view(c, self.sums) for c in self.tree.queues[ROOT].children]
         question = self.hooks.shares_question(self._views(ROOT)[0], children)
         given = msgspec.json.decode(question)
-        for child in given["children"]:
-            child["$struct"].update(fields.get(child["$struct"]["name"], {}))
+        for place in given["children"]:
+            child = given[ALL_QUEUES][place]
+            child.update(fields.get(child["name"], {}))
         return dict(self._ask("shares", msgspec.json.encode(given)))
 
     def _views(self, path: str) -> list[QueueView]:
