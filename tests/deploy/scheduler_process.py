@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.controlplane import ControlPlane
 from tests.deploy.image import Image
-from tests.deploy.rendering import Manifest, container, object_path
+from tests.deploy.rendering import Manifest, object_path
 
 #: Flags of the Deployment that hold for a pod's network and file system, not for ours.
 _OF_THE_POD = ("--secure-port", "--local-port", "--state-dir")
@@ -41,12 +41,15 @@ def create_all(plane: ControlPlane, objects: list[Manifest]) -> None:
 
 
 class SchedulerProcess:
-    """One replica, from the files of *image*, with the arguments of the Deployment in *objects*.
+    """One replica, from the files of *image*, with the *arguments* of a pod.
 
-    `with` starts it; leaving ends it with SIGTERM and keeps its exit code in `status`.
+    As the account of the Deployment, or who else has *token*. `with` starts it; leaving ends it
+    with SIGTERM and keeps its exit code in `status`.
     """
 
-    def __init__(self, plane: ControlPlane, image: Image, objects: list[Manifest]) -> None:
+    def __init__(
+        self, plane: ControlPlane, image: Image, arguments: list[str], token: str = ""
+    ) -> None:
         self._plane = plane
         self._image = image
         self.port = _free_port()
@@ -58,16 +61,12 @@ class SchedulerProcess:
         state.mkdir(mode=0o700)
         if os.geteuid() == 0:
             os.chown(state, image.user, image.group)
-        token = plane.service_account_token("starsched", "starsched")
+        token = token or plane.service_account_token("starsched", "starsched")
         kubeconfig = plane.kubeconfig(self._folder / "kubeconfig", token)
         kubeconfig.chmod(0o644)
-        arguments = [
-            argument
-            for argument in container(objects)["args"]
-            if argument.partition("=")[0] not in _OF_THE_POD
-        ]
+        kept = [one for one in arguments if one.partition("=")[0] not in _OF_THE_POD]
         self._command = image.command(
-            *arguments,
+            *kept,
             f"--kubeconfig={kubeconfig}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self.port}",
@@ -149,9 +148,9 @@ def node(name: str, cpu: str = "4") -> dict[str, Any]:
 
 
 def pod(
-    name: str, scheduler: str, cpu: str = "100m", *, port: str = "", priority: str = ""
+    name: str, scheduler: str | None, cpu: str = "100m", *, port: str = "", priority: str = ""
 ) -> dict[str, Any]:
-    """A pending pod for *scheduler*.
+    """A pending pod for *scheduler*; None for one that names none.
 
     *port* is an address and a port of the host, *priority* the name of a class.
     """
@@ -170,8 +169,8 @@ def pod(
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
-            "schedulerName": scheduler,
             "containers": [container],
+            **({"schedulerName": scheduler} if scheduler else {}),
             **({"priorityClassName": priority} if priority else {}),
         },
     }

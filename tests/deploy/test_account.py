@@ -36,7 +36,7 @@ from tests.controlplane import (
     serving_groups,
 )
 from tests.deploy.image import Image
-from tests.deploy.rendering import Manifest, pick, policies, render
+from tests.deploy.rendering import Manifest, container, pick, policies, render
 from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
 from tests.storage_builders import BOUND, SELECTED_NODE, claim, volume
 from tests.waiting import wait_until
@@ -212,7 +212,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
     plane, scheduler = cluster.plane, cluster.scheduler_name
     pods = "/api/v1/namespaces/default/pods"
     edited = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
-    with SchedulerProcess(plane, image, cluster.objects) as process:
+    with SchedulerProcess(plane, image, container(cluster.objects)["args"]) as process:
         wait_until(lambda: process.get("/readyz")[0] == 200, what="readiness")
         # Who may see the metrics: a ServiceAccount that is bound to the role for that.
         scraper = scraper_token(plane)
@@ -434,7 +434,7 @@ def test_it_stands_by_for_as_long_as_kube_scheduler_holds_the_lease(
         },
     }
     plane.request("POST", cluster.lease.rpartition("/")[0], lease)
-    with SchedulerProcess(plane, image, cluster.objects) as process:
+    with SchedulerProcess(plane, image, container(cluster.objects)["args"]) as process:
         wait_until(lambda: process.get("/readyz")[0] == 200, what="readiness of the standby")
         plane.request(
             "POST", "/api/v1/namespaces/default/pods", pod("waits", cluster.scheduler_name)

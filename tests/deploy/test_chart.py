@@ -103,7 +103,11 @@ def test_the_objects_are_those_of_kustomize(mode: str, tmp_path: Path) -> None:
 
 
 @needs_helm
-@pytest.mark.parametrize("values", [{}, {"mode": "replace", **OPTIONS}], ids=["beside", "replace"])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"mode": "replace", **OPTIONS}, {"mode": "static-pod"}],
+    ids=["beside", "replace", "static-pod"],
+)
 def test_helm_lint_finds_nothing(values: dict[str, Any]) -> None:
     result = run_helm("lint", "--strict", CHART, *given(values))
     assert result.returncode == 0, result.stdout
@@ -804,6 +808,17 @@ _RUNTIME = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
         ),
         pytest.param(
             {"localPort": 10259}, ["localPort: want another port than `securePort`"], id="one port"
+        ),
+        pytest.param(
+            {
+                "mode": "static-pod",
+                **{key: {"enabled": True} for key in ("podMonitor", "webhook", "preflight")},
+            },
+            [
+                f"{option}.enabled: want none with mode `static-pod`"
+                for option in ("podMonitor", "webhook", "preflight")
+            ],
+            id="what is about pods that the chart does not make",
         ),
         pytest.param(
             {"podMonitor": {"enabled": True}, "rbac": {"create": False}},

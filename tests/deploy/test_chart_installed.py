@@ -21,7 +21,7 @@ from engine.io.kube.client import APPLY_PATCH
 from tests.controlplane import ControlPlane, ControlPlaneError
 from tests.deploy.chart import CHART, given, render_chart, run_helm
 from tests.deploy.image import Image
-from tests.deploy.rendering import ROOT, Manifest, object_path, pick, policies, render
+from tests.deploy.rendering import ROOT, Manifest, container, object_path, pick, policies, render
 from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
 from tests.deploy.test_chart import OPTIONS
 from tests.scripts import script
@@ -34,6 +34,8 @@ pytestmark = [
 
 PODS = "/api/v1/namespaces/default/pods"
 POLICIES = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
+#: The token of kubeadm's `scheduler.conf`.
+OF_A_STATIC_POD = "of-kube-scheduler"
 
 
 class Cluster:
@@ -95,7 +97,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    with ControlPlane() as plane:
+    with ControlPlane(users={OF_A_STATIC_POD: "system:kube-scheduler"}) as plane:
         yield plane
 
 
@@ -177,7 +179,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(cluster: Cl
     on_n1["spec"]["affinity"] = _affinity_to("n1")
     cluster.install()
     objects = cluster.objects_of("starsched", "starsched")
-    with SchedulerProcess(plane, this_checkout(), objects) as process:
+    with SchedulerProcess(plane, this_checkout(), container(objects)["args"]) as process:
         wait_until(lambda: process.get("/readyz")[0] == 200, seconds=60, what="readiness")
         plane.request("POST", PODS, pod("first", "starsched"))
         wait_until(lambda: cluster.node_of("first"), what="the first pod to be bound")
@@ -237,17 +239,61 @@ def _is_refused(plane: ControlPlane, name: str) -> bool:
     return any("not n2" in condition.get("message", "") for condition in conditions)
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "docs/install.md", "deploy/helm/starsched/README.md"]
-)
+@pytest.mark.parametrize("document", ["README.md", "deploy/helm/starsched/README.md"])
 def test_the_commands_of_the_documents_install_it(cluster: Cluster, document: str) -> None:
     text = (ROOT / document).read_text().replace("\\\n", " ")
     (command,) = re.findall(r"^ *(helm install .*)$", text, re.M)
     cluster.helm(*shlex.split(command)[1:])
     (deployment,) = cluster.plane.request("GET", "/apis/apps/v1/deployments")["items"]
     assert deployment["metadata"]["name"] == "starsched"
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"].startswith("my-registry/starsched:")
+    (scheduler,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert scheduler["image"].startswith("my-registry/starsched:")
+
+
+# --- the ways of docs/install.md -----------------------------------------------------------------
+
+
+def commands_of(way: str) -> list[str]:
+    """The commands of docs/install.md that name the values file of *way*."""
+    text = (ROOT / "docs/install.md").read_text().replace("\\\n", " ")
+    return re.findall(rf"^ *(helm .*values/{way}\.yaml.*)$", text, re.M)
+
+
+@pytest.mark.parametrize(
+    ("way", "scheduler"),
+    [("beside", "starsched"), ("replace", None), ("static-pod", None)],
+)
+def test_a_pod_is_placed_and_another_explained_by_each_values_file(
+    cluster: Cluster, way: str, scheduler: str | None
+) -> None:
+    """As docs/install.md has it: the commands, the arguments of the pods, and what is shown."""
+    plane = cluster.plane
+    plane.create_if_missing("/api/v1/nodes", node("n1"))
+    said = [cluster.helm(*shlex.split(command)[1:]) for command in commands_of(way)]
+    objects = cluster.objects_of("starsched", "starsched")
+    if way == "static-pod":
+        # kubeadm's own, and those that the chart asks to be added.
+        added = re.findall(r"^ +- (--policies=.*)$", said[-1], re.M)
+        arguments, token = ["run", "--leader-elect=true", *added], OF_A_STATIC_POD
+        assert added == ["--policies=configmap:starsched/starsched-policies"]
+        assert not {one["kind"] for one in objects} & {"Deployment", "Service", "ServiceAccount"}
+    else:
+        arguments, token = container(objects)["args"], ""
+    placed, waits = f"placed-{way}", f"waits-{way}"
+    with SchedulerProcess(plane, this_checkout(), arguments, token) as process:
+        wait_until(lambda: process.get("/readyz")[0] == 200, seconds=60, what="readiness")
+        plane.request("POST", PODS, pod(placed, scheduler))
+        plane.request("POST", PODS, pod(waits, scheduler, cpu="999"))
+        wait_until(lambda: cluster.node_of(placed), what="the pod to be bound")
+        status, page = process.get(f"/explain/default/{waits}", plane.token)
+        assert (status, json.loads(page)["reason"]) == (200, "InsufficientResources"), page
+        status, page = process.get("/", plane.token)
+        assert (status, "<html" in page) == (200, True), page
+        # What it writes to the ConfigMaps of the release it may write.
+        kept = f"{POLICIES}-last-good"
+        wait_until(lambda: plane.request("GET", kept).get("data"), what="policies to be kept")
+        assert "orbidden" not in process.log()
+    assert process.status == 0
 
 
 # --- what is in the cluster already --------------------------------------------------------------

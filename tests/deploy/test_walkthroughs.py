@@ -15,7 +15,7 @@ import yaml
 from devkit.cluster import make_node
 from tests.controlplane import ControlPlane, ControlPlaneError
 from tests.deploy.image import Image
-from tests.deploy.rendering import DEPLOY, ROOT, pick, render
+from tests.deploy.rendering import DEPLOY, ROOT, container, pick, render
 from tests.deploy.scheduler_process import SchedulerProcess
 from tests.docs.walking import reader, walk
 from tests.scripts import go_program
@@ -57,7 +57,7 @@ def _running_what_is_deployed(plane: ControlPlane, image: Image) -> Iterator[Non
         wait_until(lambda: is_over.is_set() or deployment(), seconds=120)
         if is_over.is_set():
             return
-        with SchedulerProcess(plane, image, render("overlays/beside")):
+        with SchedulerProcess(plane, image, container(render("overlays/beside"))["args"]):
             found = deployment()
             counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
             found["status"] = dict.fromkeys(counts, found["spec"]["replicas"])

@@ -58,10 +58,10 @@
 {{- $problems = append $problems (printf "configuration.leaderElection.%s: want none, the chart sets it by `%s`" $name $flag) }}
 {{- end }}
 {{- end }}
-{{- if eq $values.mode "replace" }}
+{{- if include "starsched.replaces" . }}
 {{- range $name := list "name" "namespace" }}
 {{- if get $values.leaderElection $name }}
-{{- $problems = append $problems (printf "leaderElection.%s: want none with mode `replace`, which uses kube-scheduler's lease so that only one of the two schedules" $name) }}
+{{- $problems = append $problems (printf "leaderElection.%s: want none with mode `%s`, which uses kube-scheduler's lease so that only one of the two schedules" $name $values.mode) }}
 {{- end }}
 {{- end }}
 {{- else }}
@@ -70,7 +70,13 @@
 {{- $problems = append $problems "leaderElection.name: this is kube-scheduler's lease, want another one or mode `replace`" }}
 {{- end }}
 {{- end }}
-{{- if and $values.podDisruptionBudget.enabled (ge (int $values.podDisruptionBudget.minAvailable) (int $values.replicas)) }}
+{{- if include "starsched.isStaticPod" . }}
+{{- range $option := list "podMonitor" "webhook" "preflight" }}
+{{- if (get $values $option).enabled }}
+{{- $problems = append $problems (printf "%s.enabled: want none with mode `static-pod`, in which the chart makes no pods" $option) }}
+{{- end }}
+{{- end }}
+{{- else if and $values.podDisruptionBudget.enabled (ge (int $values.podDisruptionBudget.minAvailable) (int $values.replicas)) }}
 {{- $problems = append $problems (printf "podDisruptionBudget.minAvailable: want less than `replicas`, which is %d, or `podDisruptionBudget.enabled=false`: no drain could ever go on" (int $values.replicas)) }}
 {{- end }}
 {{- if and (not $values.serviceAccount.create) (not $values.serviceAccount.name) }}
@@ -120,8 +126,8 @@
 {{- $takesAll := has "default-scheduler" $names }}
 {{- if and $takesAll (eq $values.mode "beside") }}
 {{- $problems = append $problems (printf "%s: `default-scheduler` is kube-scheduler's, want another name, or mode `replace`" $where) }}
-{{- else if and (not $takesAll) (eq $values.mode "replace") }}
-{{- $problems = append $problems (printf "%s: mode `replace` wants a profile `default-scheduler`, got %s" $where (join ", " $names)) }}
+{{- else if and (not $takesAll) (include "starsched.replaces" .) }}
+{{- $problems = append $problems (printf "%s: mode `%s` wants a profile `default-scheduler`, got %s" $where $values.mode (join ", " $names)) }}
 {{- end }}
 {{- if $isInCluster }}
 {{- range include "starsched.others" . | fromJsonArray }}

@@ -39,14 +39,37 @@
 {{- default (printf "%s-policies" (include "starsched.fullname" .)) .Values.existingConfigMap }}
 {{- end }}
 
+{{/* "yes" if it takes kube-scheduler's place: its lease and its pods. */}}
+{{- define "starsched.replaces" -}}
+{{- if ne .Values.mode "beside" }}yes{{ end }}
+{{- end }}
+
+{{/* "yes" if the chart makes no pods, because kubelet starts those of a file. */}}
+{{- define "starsched.isStaticPod" -}}
+{{- if eq .Values.mode "static-pod" }}yes{{ end }}
+{{- end }}
+
+{{/* Who schedules, as the subject of bindings. */}}
+{{- define "starsched.subject" -}}
+{{- if include "starsched.isStaticPod" . -}}
+apiGroup: rbac.authorization.k8s.io
+kind: User
+name: system:kube-scheduler
+{{- else -}}
+kind: ServiceAccount
+name: {{ include "starsched.serviceAccount" . | quote }}
+namespace: {{ .Release.Namespace | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "starsched.leaseName" -}}
-{{- if eq .Values.mode "replace" }}kube-scheduler
+{{- if include "starsched.replaces" . }}kube-scheduler
 {{- else }}{{ default (include "starsched.fullname" .) .Values.leaderElection.name }}
 {{- end }}
 {{- end }}
 
 {{- define "starsched.leaseNamespace" -}}
-{{- if eq .Values.mode "replace" }}kube-system
+{{- if include "starsched.replaces" . }}kube-system
 {{- else }}{{ default .Release.Namespace .Values.leaderElection.namespace }}
 {{- end }}
 {{- end }}
@@ -75,17 +98,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toJson $found }}
 {{- end }}
 
-{{- /* The flags of `starsched run`, and of the test that checks what it needs. */}}
-{{- define "starsched.flags" -}}
-{{- $leaseName := include "starsched.leaseName" . -}}
+{{- /* Those that say where policies come from: of a static pod, these alone. */}}
+{{- define "starsched.policyFlags" -}}
 - --policies=configmap:{{ .Release.Namespace }}/{{ include "starsched.policies" . }}
-- --state-dir=/var/lib/starsched
 {{- if ne .Values.whenNoPolicies "wait" }}
 - --when-no-policies={{ .Values.whenNoPolicies }}
 {{- end }}
 {{- if ne .Values.whenUnreadable "wait" }}
 - --when-unreadable={{ .Values.whenUnreadable }}
 {{- end }}
+{{- end }}
+
+{{- /* The flags of `starsched run`, and of the test that checks what it needs. */}}
+{{- define "starsched.flags" -}}
+{{- $leaseName := include "starsched.leaseName" . -}}
+{{ include "starsched.policyFlags" . }}
+- --state-dir=/var/lib/starsched
 - --leader-elect
 - --leader-elect-resource-namespace={{ include "starsched.leaseNamespace" . }}
 {{- if ne $leaseName "starsched" }}

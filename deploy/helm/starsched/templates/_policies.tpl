@@ -2,7 +2,7 @@
 
 {{/* The name of the profile that the chart makes. */}}
 {{- define "starsched.schedulerName" -}}
-{{- default (ternary "default-scheduler" "starsched" (eq .Values.mode "replace")) .Values.schedulerName }}
+{{- default (ternary "default-scheduler" "starsched" (eq "yes" (include "starsched.replaces" .))) .Values.schedulerName }}
 {{- end }}
 
 {{/* The data of the ConfigMap, as JSON. */}}
