@@ -23,6 +23,7 @@ SOURCES: Final = (
     "deploy/base/rollout.yaml",
     "deploy/authentication/role-binding.yaml",
     "deploy/overlays/replace/lease-role.yaml",
+    "deploy/webhook/role.yaml",
     "deploy/examples/*/profile.yaml",
     "deploy/monitoring/alerts.yaml",
     "deploy/monitoring/dashboards/*.json",

@@ -217,6 +217,8 @@ class App:
         stopping = asyncio.ensure_future(self._stop.wait())
         writing = self._background.start(self.reporting.writer.run())
         self._background.start(self.surfaces.activity.run())
+        if self.surfaces.registration is not None:
+            self._background.start(self.surfaces.registration.run())
         main = asyncio.ensure_future(self._start_and_schedule())
         try:
             # Whatever ends first ends the process: a stop, or a part that must not end.

@@ -92,6 +92,10 @@ class TrialWorld:
         """All pods without a node, of whatever scheduler."""
         return [*self._kernel.cluster.pending_pods()]
 
+    def pods_by_queue(self) -> Counter[str]:
+        """How many pods are in each queue of the tree, by its path."""
+        return self._kernel.shares.pods_by_queue()
+
     async def watch(self, bundle: Bundle) -> list[str]:
         """Watch what *bundle* reads; returns why that cannot be read which is not known soon."""
         return await self._watching.policy_informers.known(bundle)

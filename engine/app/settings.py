@@ -23,7 +23,10 @@ class Settings:
         lease: The lease to compete for; None to schedule without one.
         secure: The endpoints for the network; None for none.
         local_port: The port of those for this host (0: a free one); None for none.
-        admission_key: What the API server asks the admission webhook by; "": there is none.
+        admission_key: What the API server asks the admission webhook by; "": there is none, or
+            the object of *admission_webhook* has it.
+        admission_webhook: The ValidatingWebhookConfiguration that this process registers itself in;
+            "": none.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
@@ -51,6 +54,7 @@ class Settings:
     secure: SecureSettings | None = None
     local_port: int | None = None
     admission_key: str = field(default="", repr=False)
+    admission_webhook: str = ""
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     pops_early: bool = True

@@ -19,6 +19,7 @@ from engine.io.endpoints.routes import Route, json_route
 from engine.io.endpoints.server import EndpointServer
 from engine.io.leader_election import HolderPage
 from engine.policy.written import with_decisions
+from engine.rollout.admission_registration import Registration
 from engine.rollout.admission_webhook import admission_route
 from engine.surfaces.live.activity import Activity
 from engine.surfaces.live.explainer import Explainer
@@ -35,6 +36,9 @@ class Surfaces:
     Args:
         env, kernel, leadership, watching, policies, counting, emulation: See there.
         is_stopping: True once the process was asked to stop.
+
+    Attributes:
+        registration: Has the API server ask this process about edits; None if others see to that.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Surfaces:
             rejections=metrics.rejections,
             clock=clock,
         )
+        self.registration = self._registration()
         self.endpoints = EndpointServer(
             self._routes(),
             secure=env.settings.secure,
@@ -117,14 +122,29 @@ class Surfaces:
         return [*routes, root_route(routes)]
 
     def _admission_routes(self) -> list[Route]:
-        key = self._env.settings.admission_key
-        if not key:
+        settings = self._env.settings
+        registration, key = self.registration, settings.admission_key
+        if registration is None and not key:
             return []
 
         def is_ready() -> bool:
             return self._watching.synced.is_set() and not self._is_stopping()
 
-        return [admission_route(key, self._rollout.admission.judge, is_ready)]
+        def keyed() -> str:
+            return key if registration is None else registration.key
+
+        return [admission_route(keyed, self._rollout.admission.judge, is_ready)]
+
+    def _registration(self) -> Registration | None:
+        settings = self._env.settings
+        if not settings.admission_webhook:
+            return None
+        return Registration(
+            self._env.client,
+            settings.admission_webhook,
+            lambda: self.endpoints.certificate,
+            key=settings.admission_key,
+        )
 
     def _configuration(self) -> dict[str, Any]:
         """The configuration of this process with the profiles and extenders that decide now."""

@@ -64,11 +64,12 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 _review = msgspec.json.Decoder(_Review).decode
 
 
-def admission_route(key: str, judge: Judge, is_ready: Callable[[], bool]) -> Route:
+def admission_route(key: Callable[[], str], judge: Judge, is_ready: Callable[[], bool]) -> Route:
     """`/admission/KEY`: what *judge* says of a change, within seconds.
 
     The API server has no credentials of its own for a webhook: it proves itself by *key*, a part
-    of the address that it was given. What is said of an edit shows pods of the cluster.
+    of the address that it was given; "" as long as there is none. What is said of an edit shows
+    pods of the cluster.
     """
     handler = _Handler(key, judge, is_ready)
     return Route("/admission/{key}", handler.handle, hdrs.METH_POST, is_listed=False, is_open=True)
@@ -77,15 +78,16 @@ def admission_route(key: str, judge: Judge, is_ready: Callable[[], bool]) -> Rou
 class _Handler:
     """Answers reviews; see `admission_route`."""
 
-    def __init__(self, key: str, judge: Judge, is_ready: Callable[[], bool]) -> None:
-        self._key = key.encode()
+    def __init__(self, key: Callable[[], str], judge: Judge, is_ready: Callable[[], bool]) -> None:
+        self._key = key
         self._judge = judge
         self._is_ready = is_ready
         self._open = 0
 
     async def handle(self, request: Request) -> web.Response:
         """The AdmissionReview that answers the one of *request*. Raises `Refused`."""
-        if not hmac.compare_digest(request.part("key").encode(), self._key):
+        key = self._key()
+        if not key or not hmac.compare_digest(request.part("key").encode(), key.encode()):
             raise Refused(403, "Forbidden", "forbidden: the path has another key")
         if not self._is_ready():
             raise Refused(503, "ServiceUnavailable", "this replica is starting or stopping")

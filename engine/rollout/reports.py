@@ -303,8 +303,8 @@ class Reports:
 
 def warnings_of(loaded: LoadedRevision) -> list[Problem]:
     """What is to be known of *loaded*: what it takes away first."""
-    circle = [] if loaded.circle is None else [loaded.circle]
-    return [*loaded.losses.problems(), *circle, *loaded.bundle.warnings]
+    of_queues = [one for one in (loaded.vanishing, loaded.circle) if one is not None]
+    return [*loaded.losses.problems(), *of_queues, *loaded.bundle.warnings]
 
 
 def _described(confinement: Confinement | None) -> dict[str, Any] | None:

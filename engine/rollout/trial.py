@@ -30,6 +30,7 @@ from engine.policy.metered import Evaluations, MeteredEvaluator
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.measures import NO_LOSSES, Losses
 from engine.rollout.rehearsal import Finding, failures_of, rehearse, worse
+from engine.rollout.vanishing import warning_of_vanishing
 
 log = structlog.get_logger(component="trial")
 
@@ -115,6 +116,7 @@ class LoadedRevision:
             `rolled-back`.
         losses: What it takes away from the cluster, next to the revision that was in force.
         circle: A warning about queues that could take from each other in turn.
+        vanishing: A warning about queues that have pods and are not there any more.
         was_in_force: It is gone back to.
     """
 
@@ -126,6 +128,7 @@ class LoadedRevision:
     origin: str = ""
     losses: Losses = NO_LOSSES
     circle: Problem | None = None
+    vanishing: Problem | None = None
     was_in_force: bool = False
 
     @property
@@ -170,6 +173,10 @@ class World(Protocol):
 
     def rejected_pods(self) -> list[Pod]:
         """Pods that were tried, or kept at a gate, and wait."""
+        ...
+
+    def pods_by_queue(self) -> Mapping[str, int]:
+        """How many pods are in each queue of the tree, by its path."""
         ...
 
     async def watch(self, bundle: Bundle) -> Sequence[str]:
@@ -306,6 +313,9 @@ class CandidateStages:
         try:
             found = await asyncio.to_thread(rehearse, *inputs, given_up.is_set)
             candidate.circle = await asyncio.to_thread(_circle, candidate, given_up.is_set)
+            if base is not None:
+                pods_of = world.pods_by_queue()
+                candidate.vanishing = warning_of_vanishing(base.bundle, candidate.bundle, pods_of)
             left = await self._worse(found, candidate, base, pods, snapshot, given_up.is_set)
         finally:
             given_up.set()  # cancelled: the process waits for the thread at its end

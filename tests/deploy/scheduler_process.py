@@ -113,9 +113,11 @@ class SchedulerProcess:
         """True until the process has ended."""
         return self._process is not None and self._process.poll() is None
 
-    def get(self, path: str, token: str = "") -> tuple[int, str]:
+    def get(self, path: str, token: str = "", accept: str = "*/*") -> tuple[int, str]:
         """Status and body of one of its endpoints; status 0 if nobody answers."""
-        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}")
+        request = urllib.request.Request(
+            f"https://127.0.0.1:{self.port}{path}", headers={"Accept": accept}
+        )
         if token:
             request.add_header("Authorization", f"Bearer {token}")
         tls = ssl.create_default_context()  # as kubelet, which verifies no certificate of a probe

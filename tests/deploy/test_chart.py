@@ -81,13 +81,18 @@ def with_parsed_profile(manifest: Manifest) -> Manifest:
 @pytest.mark.parametrize("mode", ["beside", "replace"])
 @pytest.mark.usefixtures("kustomize")
 def test_the_objects_are_those_of_kustomize(mode: str, tmp_path: Path) -> None:
+    components = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("monitoring", "webhook")]
     lines = (
         f"resources: [{os.path.relpath(DEPLOY / 'overlays' / mode, tmp_path)}]",
-        f"components: [{os.path.relpath(DEPLOY / 'monitoring', tmp_path)}]",
+        f"components: [{', '.join(components)}]",
     )
     (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
     # The job has the name that the component gives it, in both modes.
-    options = {**OPTIONS, "podMonitor": {"enabled": True, "jobName": "starsched"}}
+    options = {
+        **OPTIONS,
+        "podMonitor": {"enabled": True, "jobName": "starsched"},
+        "webhook": {"enabled": True, "selfMade": True},
+    }
     got = by_name(render_chart({"mode": mode, **options}))
     want = by_name(render(str(tmp_path)))
     # Of a release it is the namespace of others' things as well: helm must not delete it.
@@ -553,8 +558,8 @@ def test_objects_can_be_switched_off(values: dict[str, Any], gone: set[str]) -> 
 
 
 @needs_helm
-def test_helm_test_runs_preflight_as_the_scheduler_would_run() -> None:
-    """Off by default; on, it has the scheduler's account and flags, and no rights of its own."""
+def test_preflight_is_run_as_the_scheduler_would_run() -> None:
+    """Before each start, and as a test of helm if that is asked for, without rights of its own."""
     assert not [one for one in render_chart() if one["kind"] == "Pod"]
     values = {"preflight": {"enabled": True}, "extraArgs": ["--preflight", "-v=2"]}
     objects = render_chart(values)
@@ -564,13 +569,19 @@ def test_helm_test_runs_preflight_as_the_scheduler_would_run() -> None:
     assert pod["spec"]["serviceAccountName"] == template["spec"]["serviceAccountName"]
     of_pod, of_scheduler = pod["spec"]["containers"][0], template["spec"]["containers"][0]
     assert of_pod["args"] == ["preflight", *of_scheduler["args"][1:]]
-    for word in ("image", "securityContext", "resources"):
-        assert of_pod[word] == of_scheduler[word]
+    (first,) = template["spec"]["initContainers"]
+    assert first["args"] == ["preflight", "--at-start", *of_scheduler["args"][1:]]
+    for word in ("image", "securityContext", "resources", "volumeMounts"):
+        assert of_pod[word] == first[word] == of_scheduler[word]
+    assert pod["spec"]["volumes"] == template["spec"]["volumes"]
     selector = pick(objects, "Deployment")["spec"]["selector"]["matchLabels"]
     assert not selector.items() <= pod["metadata"]["labels"].items()
     # Each flag of the scheduler is one of preflight.
     with main.make_context("starsched", ["preflight"]) as group:
-        preflight_command.make_context("preflight", of_pod["args"][1:], parent=group)
+        for one in (of_pod, first):
+            preflight_command.make_context("preflight", one["args"][1:], parent=group)
+    without = render_chart({"preflight": {"initContainer": False}})
+    assert "initContainers" not in pick(without, "Deployment")["spec"]["template"]["spec"]
 
 
 @needs_helm
@@ -958,6 +969,29 @@ def test_cert_manager_issues_the_certificate_if_it_is_to() -> None:
     objects = render_chart({"webhook": {"enabled": True, "certManager": manager}})
     assert named(objects, "Certificate", "starsched-webhook")["spec"]["issuerRef"] == issuer
     assert "Issuer" not in {one["kind"] for one in objects}
+
+
+@needs_helm
+def test_a_scheduler_that_registers_itself_needs_no_secret_and_rights_to_one_object() -> None:
+    values = {"webhook": {"enabled": True, "selfMade": True}, "preflight": {"enabled": True}}
+    objects = render_chart(values, release="b", namespace="team")
+    name = pick(objects, "ValidatingWebhookConfiguration")["metadata"]["name"]
+    (role,) = [
+        one
+        for one in objects
+        if one["kind"] == "ClusterRole" and one["metadata"]["name"] == f"{name}-webhook"
+    ]
+    (rule,) = role["rules"]
+    assert (rule["resourceNames"], sorted(rule["verbs"])) == ([name], ["get", "patch"])
+    template = pick(objects, "Deployment")["spec"]["template"]["spec"]
+    for one in (*template["initContainers"], *template["containers"]):
+        assert f"--admission-webhook={name}" in one["args"]
+    assert "Secret" not in {one["kind"] for one in objects}
+    assert [volume["name"] for volume in template["volumes"]] == ["state"]
+    for key in ("certManager", "key"):
+        more = {"enabled": True} if key == "certManager" else "0123456789abcdefghij"
+        refused = refusal({"webhook": {**values["webhook"], key: more}})
+        assert "webhook.selfMade: want none" in refused
 
 
 @needs_helm

@@ -274,11 +274,16 @@ def test_a_pod_is_placed_and_another_explained_by_each_values_file(
     if way == "static-pod":
         # kubeadm's own, and those that the chart asks to be added.
         added = re.findall(r"^ +- (--policies=.*)$", said[-1], re.M)
-        arguments, token = ["run", "--leader-elect=true", *added], OF_A_STATIC_POD
+        lease = "--leader-elect-resource-name=kube-scheduler"  # as by that program's name
+        arguments, token = ["run", "--leader-elect=true", lease, *added], OF_A_STATIC_POD
         assert added == ["--policies=configmap:starsched/starsched-policies"]
         assert not {one["kind"] for one in objects} & {"Deployment", "Service", "ServiceAccount"}
     else:
         arguments, token = container(objects)["args"], ""
+        (first,) = pick(objects, "Deployment")["spec"]["template"]["spec"]["initContainers"]
+        with SchedulerProcess(plane, this_checkout(), first["args"]) as preflight:
+            wait_until(lambda: not preflight.is_running(), seconds=60, what="the end of preflight")
+        assert preflight.status == 0, preflight.log()
     placed, waits = f"placed-{way}", f"waits-{way}"
     with SchedulerProcess(plane, this_checkout(), arguments, token) as process:
         wait_until(lambda: process.get("/readyz")[0] == 200, seconds=60, what="readiness")
@@ -287,8 +292,8 @@ def test_a_pod_is_placed_and_another_explained_by_each_values_file(
         wait_until(lambda: cluster.node_of(placed), what="the pod to be bound")
         status, page = process.get(f"/explain/default/{waits}", plane.token)
         assert (status, json.loads(page)["reason"]) == (200, "InsufficientResources"), page
-        status, page = process.get("/", plane.token)
-        assert (status, "<html" in page) == (200, True), page
+        status, page = process.get(f"/explain/default/{waits}", plane.token, accept="text/html")
+        assert (status, "<html" in page, "nsufficient cpu" in page) == (200, True, True), page
         # What it writes to the ConfigMaps of the release it may write.
         kept = f"{POLICIES}-last-good"
         wait_until(lambda: plane.request("GET", kept).get("data"), what="policies to be kept")
@@ -381,6 +386,25 @@ def test_who_administers_one_namespace_installs_what_is_in_it(
     assert kinds == {
         *("ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service"),
     }
+
+
+def test_the_account_of_a_release_may_register_it_as_the_webhook(cluster: Cluster) -> None:
+    cluster.install(values={"webhook": {"enabled": True, "selfMade": True}})
+    objects = cluster.objects_of("starsched", "starsched")
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/starsched"
+
+    def is_registered() -> bool:
+        (hook,) = cluster.get(path)["webhooks"]
+        called = hook["clientConfig"]
+        return bool(called.get("caBundle")) and called["service"]["path"] != "/admission/"
+
+    with SchedulerProcess(cluster.plane, this_checkout(), container(objects)["args"]) as process:
+        wait_until(is_registered, seconds=60, what="the certificate")
+        assert "cannot be registered" not in process.log()
+    # An upgrade of the release leaves what the scheduler wrote.
+    values = {"webhook": {"enabled": True, "selfMade": True}, "replicas": 3}
+    cluster.helm("upgrade", "starsched", CHART, "-n", "starsched", values=values)
+    assert is_registered()
 
 
 def test_the_webhook_keeps_its_certificate_and_its_key_over_upgrades(cluster: Cluster) -> None:

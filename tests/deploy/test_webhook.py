@@ -7,6 +7,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,9 +21,12 @@ from engine.io.endpoints.server import SecureSettings
 from engine.io.endpoints.serving_tls import TlsSettings
 from engine.io.kube.config import Endpoint
 from engine.io.leader_election import LeaseSettings
+from engine.lib.own_address import own_address
+from engine.rollout.admission_registration import Registration
 from tests.certificates import Authority
 from tests.controlplane import ControlPlane
 from tests.deploy.chart import render_chart
+from tests.deploy.rendering import pick
 from tests.engine.app.harness import NAME, NAMESPACE, config_map, namespace, scheduler_at
 from tests.scripts import go_program
 from tests.waiting import eventually
@@ -32,6 +36,7 @@ pytestmark = [pytest.mark.slow("starts a control plane"), pytest.mark.usefixture
 KEY: Final = "0123456789abcdefghij"
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MAPS: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+SLICES: Final = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 PREFERS: Final = '''"""Prefers one node."""
 
 def score(pod, node):
@@ -43,7 +48,8 @@ MISSPELT: Final = '"""Has a mistake."""\n\ndef score(pod, node):\n    return len
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    with ControlPlane() as plane:
+    # Services are called by their endpoints: no cluster network leads to their addresses.
+    with ControlPlane(apiserver_args=["--enable-aggregator-routing=true"]) as plane:
         yield plane
 
 
@@ -132,7 +138,7 @@ async def operator(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Operato
     plane.create_if_missing("/api/v1/nodes", make_node("node-1"))
     plane.create_if_missing(MAPS, config_map({"mine.star": PREFERS}))
     yield Operator(plane, tmp_path, Authority(tmp_path))
-    for path in (HOOKS, MAPS, "/api/v1/namespaces/default/pods"):
+    for path in (HOOKS, MAPS, SLICES, "/api/v1/namespaces/default/pods"):
         plane.request("DELETE", path)
 
 
@@ -220,3 +226,123 @@ async def test_a_standby_judges_as_well_and_goes_on_alone(operator: Operator) ->
             assert (code, "mine.star:4:21" in shown) == (1, True), shown
             code, shown = await operator.apply({"mine.star": edited})
             assert (code, "stands by" in shown) == (0, False), shown
+
+
+# --- replicas that register themselves -----------------------------------------------------------
+
+
+def registering(operator: Operator, identity: str, **more: Any) -> Any:
+    """A replica that makes its own certificate, as in a pod of the chart."""
+    hosts = TlsSettings(hosts=(f"*.{NAMESPACE}.svc",))
+    return scheduler_at(
+        operator.plane.endpoint(),
+        from_config_map=True,
+        secure=SecureSettings(host="0.0.0.0", tls=hosts),
+        lease=LeaseSettings(namespace=NAMESPACE, name="starsched"),
+        identity=identity,
+        wait=False,
+        **more,
+    )
+
+
+def installed(operator: Operator) -> str:
+    """Make the Service and the webhook of the chart; the webhook's name."""
+    values = {
+        "existingConfigMap": NAME,
+        "webhook": {"enabled": True, "selfMade": True, "failurePolicy": "Fail"},
+    }
+    objects = render_chart(values, namespace=NAMESPACE)
+    hook = pick(objects, "ValidatingWebhookConfiguration")
+    operator.plane.create_if_missing(
+        f"/api/v1/namespaces/{NAMESPACE}/services", pick(objects, "Service", SERVICE)
+    )
+    operator.plane.request("POST", HOOKS, hook)
+    return str(hook["metadata"]["name"])
+
+
+SERVICE: Final = "starsched-webhook"
+
+
+async def serve(operator: Operator, identity: str, app: App) -> None:
+    """Make the endpoint of a replica, as a controller would once it is ready."""
+    await eventually(app.watching.synced.is_set)
+    address = own_address("https://192.0.2.1")
+    assert address, "want a network interface: the API server calls no loopback address"
+    port = {"name": "https", "port": app.surfaces.endpoints.secure_port, "protocol": "TCP"}
+    labels = {"kubernetes.io/service-name": SERVICE}
+    manifest = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": identity, "labels": labels},
+        "addressType": "IPv4",
+        "ports": [port],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+    }
+    operator.plane.request("POST", SLICES, manifest)
+
+
+def registered(operator: Operator, name: str) -> tuple[list[str], str]:
+    """The certificates that the API server trusts, and the path that it asks at."""
+    (hook,) = operator.plane.request("GET", f"{HOOKS}/{name}")["webhooks"]
+    called = hook["clientConfig"]
+    text = base64.b64decode(called.get("caBundle", "")).decode()
+    certificates = re.findall(r"-----BEGIN.+?END CERTIFICATE-----\n", text, re.DOTALL)
+    return certificates, called["service"].get("path", "")
+
+
+@pytest.mark.parametrize("key", ["", KEY], ids=["a key of their own", "a key that was given"])
+async def test_replicas_register_themselves_and_each_is_asked(operator: Operator, key: str) -> None:
+    """With certificates of their own, by the Service; the Lease names the same certificate."""
+    name = installed(operator)
+    more = {"admission_webhook": name, "admission_key": key}
+
+    async def all_deny() -> bool:
+        """Whichever replica is asked: the API server chooses one by chance."""
+        for _ in range(8):
+            _, shown = await operator.apply({"mine.star": MISSPELT}, "--dry-run=server")
+            if "mine.star:4:21" not in shown:
+                return False
+        return True
+
+    async with contextlib.AsyncExitStack() as leader_life:
+        leader = await leader_life.enter_async_context(registering(operator, "one", **more))
+        await eventually(leader.leadership.leading.is_set)
+        async with registering(operator, "two", **more) as standby:
+            for identity, app in (("one", leader), ("two", standby)):
+                await serve(operator, identity, app)
+            await eventually(lambda: len(registered(operator, name)[0]) == 2)
+            await eventually(all_deny, seconds=60)
+            certificates, path = registered(operator, name)
+            shown = {app.surfaces.endpoints.certificate for app in (leader, standby)}
+            assert set(certificates) == shown
+            assert re.fullmatch(f"/admission/{key or '[0-9a-f]{40}'}", path)
+            lease = operator.plane.request(
+                "GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/starsched"
+            )
+            pinned = lease["metadata"]["annotations"]["starsched.dev/page-certificate"]
+            assert pinned == leader.surfaces.endpoints.certificate
+            # An upgrade: another replica comes, the leader goes; the key stays.
+            async with registering(operator, "three", **more) as newer:
+                await serve(operator, "three", newer)
+                await eventually(lambda: len(registered(operator, name)[0]) == 3)
+                operator.plane.request("DELETE", f"{SLICES}/one")
+                await leader_life.aclose()
+                await eventually(all_deny, seconds=60)
+                assert registered(operator, name)[1] == path
+
+
+async def test_what_an_upgrade_of_the_manifests_takes_away_is_written_again(
+    operator: Operator,
+) -> None:
+    name = installed(operator)
+    certificate, _ = operator.authority.issue("127.0.0.1")
+    async with operator.plane.client() as client:
+        registration = Registration(client, name, certificate.read_text)
+        await registration.ensure()
+        before = registered(operator, name)
+        hook = operator.plane.request("GET", f"{HOOKS}/{name}")
+        hook["webhooks"][0]["clientConfig"].pop("caBundle")
+        operator.plane.request("PUT", f"{HOOKS}/{name}", hook)
+        await registration.ensure()
+        assert registered(operator, name) == before
+        assert before[1] == f"/admission/{registration.key}"

@@ -14,6 +14,7 @@ from engine.io.kube.resources import CONFIG_MAPS, NODES
 from engine.lib import event_loop
 from engine.policy.file_names import SUFFIXES
 from engine.rollout.trial import digest
+from engine.rollout.vanishing import vanishing_queues
 from engine.surfaces.cli.cluster_option import cluster_options, connect
 from engine.surfaces.cli.json_output import output_option, print_json
 from engine.surfaces.cli.policy_paths import build, config_option
@@ -22,7 +23,6 @@ from workbench.cli.cluster_reading import list_newest
 from workbench.cli.policies_in_force import CannotPlan, PolicyMap, configmap_option, in_force_now
 from workbench.cli.policy_option import read_texts
 from workbench.plan.plan_index import NONE, PlanIndex, generation_of
-from workbench.plan.queue_plan import vanishing_queues
 
 APPLIED, REFUSED = 0, 1
 

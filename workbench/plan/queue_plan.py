@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from engine.core.kernel.kernel import Kernel
-from engine.core.sharing.tree import ROOT, build_tree
+from engine.core.sharing.tree import ROOT
 from engine.language.syntax import with_loaded
 from engine.policy.bundle import Bundle
 
@@ -137,30 +137,6 @@ def _tree_of(bundle: Bundle) -> tuple[object, ...] | None:
     given = [dataclasses.replace(queue, source="") for queue in tree.given]
     rest = dataclasses.replace(tree, instance=0, given=())
     return rest, given, made.args, texts
-
-
-def vanishing_queues(before: Bundle, after: Bundle) -> str:
-    """Which queues of the text *before* are not in *after*, as a sentence; "" if all are.
-
-    What objects and namespaces add is not known from texts: of those only that none are read.
-    """
-    if before.queue_tree is None:
-        return ""
-    was = build_tree(before.queue_tree.given).queues.keys() - {ROOT}
-    if after.queue_tree is None:
-        count = f"{len(was)} queues vanish" if was else "all queues vanish"
-        return f"{count}: there is no QueueTree any more, so that pods are in no queue"
-    gone = sorted(was - build_tree(after.queue_tree.given).queues.keys())
-    if after.queue_tree.objects or after.queue_tree.namespaces:
-        gone = []  # they may come from there now
-    elif before.queue_tree.objects or before.queue_tree.namespaces:
-        return "the queues vanish that objects or namespaces add: none are read any more"
-    if not gone:
-        return ""
-    named = ", ".join(f"`{path}`" for path in gone[:3])
-    more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-    verb = "queue vanishes" if len(gone) == 1 else "queues vanish"
-    return f"{len(gone)} {verb}: {named}{more}"
 
 
 def _change(path: str, before: QueueStand | None, after: QueueStand | None) -> QueueChange | None:

@@ -10,6 +10,7 @@ What is decided by them is `turn_queue`'s and `reclaims`'.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -197,6 +198,10 @@ class QueueShares:
         """The path of the queue of the pod of *uid*; None: it is in none, or not known."""
         found = self._sums.contribution(uid)
         return None if found is None else found.queue
+
+    def pods_by_queue(self) -> Counter[str]:
+        """How many pods each queue has itself. Looks at every pod of the tree."""
+        return Counter(added.queue for _, added in self._sums.contributions())
 
     def pods_of(self, path: str) -> list[tuple[Pod, Contribution]]:
         """The pods of the queue itself, with what each adds. Looks at every pod of the tree."""

@@ -6,7 +6,7 @@ certificates. Those of the cluster are `engine.surfaces.preflight`'s.
 
 import asyncio
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,16 @@ from engine.surfaces.cli.serving import read_source
 from engine.surfaces.cli.working import working
 from engine.surfaces.preflight.certificates import certificate, trusted
 from engine.surfaces.preflight.checks import ClusterChecks
-from engine.surfaces.preflight.findings import Finding, State, as_json, as_text, exit_code
+from engine.surfaces.preflight.findings import (
+    FINE,
+    UNCHECKED,
+    Finding,
+    State,
+    as_json,
+    as_text,
+    exit_code,
+    for_a_start,
+)
 from engine.surfaces.preflight.rights import Objects, granting, rights_of_policies
 from engine.telemetry.logs import configure_logging
 
@@ -78,8 +87,14 @@ def _flags_of_run() -> Iterator[click.Parameter]:
     short_help="Check what a scheduler needs, before it runs.",
     params=list(_flags_of_run()),
 )
+@click.option(
+    "--at-start",
+    is_flag=True,
+    help="Fail for nothing but what a scheduler that is about to start would lack: policies are "
+    "not tested, and what could not be checked passes, since a scheduler waits for it.",
+)
 @output_option("Format of the findings.")
-def preflight_command(output: str, **options: Any) -> None:
+def preflight_command(output: str, at_start: bool, **options: Any) -> None:
     """Check rights, API versions, lease, configuration, policies, certificates and clocks.
 
     Takes the flags of `starsched run`, and checks what a scheduler with them would need, as the
@@ -88,7 +103,8 @@ def preflight_command(output: str, **options: Any) -> None:
     YAML to apply. What could not be checked is listed as `unknown`, and is never fine.
 
     Exit codes: 0 nothing is missing, 1 something is missing, 2 wrong usage, 3 nothing is known to
-    be missing, but something could not be checked: the API server was not reached, say.
+    be missing, but something could not be checked: the API server was not reached, say. With
+    `--at-start` there is no 3.
 
     \b
     Examples:
@@ -100,18 +116,23 @@ def preflight_command(output: str, **options: Any) -> None:
     configure_logging(verbosity=min(options["verbosity"], -1), log_format="text")
     secure = chosen_secure(options)
     with working("checking"):
-        findings, user = asyncio.run(_check(options, secure))
+        findings, user = asyncio.run(_check(options, secure, tests=not at_start))
+    if at_start:
+        findings = for_a_start(findings)
+    code = exit_code(findings)
+    if at_start and code == UNCHECKED:
+        code = FINE
     missing = [one.right for one in findings if one.state is State.MISSING and one.right]
     rules = granting(missing, user or "NAME-OF-THE-ACCOUNT", RULES_NAME)
     if output == "json":
-        print_json(as_json(findings, rules))
+        print_json(as_json(findings, rules, code))
     else:
         click.echo(as_text(findings, rules), nl=False)
-    raise SystemExit(exit_code(findings))
+    raise SystemExit(code)
 
 
 async def _check(
-    options: dict[str, Any], secure: SecureSettings | None
+    options: dict[str, Any], secure: SecureSettings | None, *, tests: bool
 ) -> tuple[list[Finding], str]:
     """All findings, and who the API server says that this is."""
     config: Path | None = options["config"]
@@ -131,7 +152,7 @@ async def _check(
         findings.append(Finding("API server", "credentials", State.MISSING, str(error)))
         return findings, ""
     try:
-        checked, user = await check_parts(parts, options["policies"], secure)
+        checked, user = await check_parts(parts, options["policies"], secure, tests=tests)
         return [*findings, *checked], user
     finally:
         await parts.close()
@@ -139,13 +160,17 @@ async def _check(
 
 
 async def check_parts(
-    parts: Parts, policies: str, secure: SecureSettings | None
+    parts: Parts, policies: str, secure: SecureSettings | None, *, tests: bool = True
 ) -> tuple[list[Finding], str]:
-    """What is found of a scheduler made of *parts*, and who the API server says that this is."""
+    """What is found of a scheduler made of *parts*, and who the API server says that this is.
+
+    Without *tests*, policies are read and checked alone.
+    """
     now = parts.client.clock.now()
     checks = ClusterChecks(parts.client, _objects(parts, policies, secure))
     findings = await checks.run()
-    bundle, found = await _policies(parts, policies, findings)
+    accept = _accepted if tests else CandidateStages.build
+    bundle, found = await _policies(parts, policies, findings, accept)
     findings += found
     endpoint = parts.client.credentials.endpoint
     if endpoint.ca_file:
@@ -173,6 +198,7 @@ def _objects(parts: Parts, policies: str, secure: SecureSettings | None) -> Obje
         policies=of_map,
         reviews_callers=secure is not None,
         authorities=(LOOKUP_NAMESPACE, LOOKUP_NAME) if looks_up else None,
+        webhook=parts.settings.admission_webhook,
     )
 
 
@@ -186,9 +212,12 @@ def _problems(check: str, problems: Iterable[Problem]) -> Iterator[Finding]:
 
 
 async def _policies(
-    parts: Parts, policies: str, so_far: Iterable[Finding]
+    parts: Parts,
+    policies: str,
+    so_far: Iterable[Finding],
+    accept: Callable[[CandidateStages, Any], Awaitable[Bundle]],
 ) -> tuple[Bundle | None, list[Finding]]:
-    """The policies that are offered, if they can decide, and what is found of them."""
+    """The policies that are offered, if *accept* takes them, and what is found of them."""
     if policies.startswith(CONFIGMAP_PREFIX) and (why := _why_not_read(so_far)):
         return None, [Finding("policies", policies, State.UNKNOWN, why)]
     try:
@@ -196,7 +225,7 @@ async def _policies(
     except PolicyErrors as errors:
         return None, list(_problems("policies", errors.problems))
     try:
-        bundle = await _accepted(parts.stages, files)
+        bundle = await accept(parts.stages, files)
     except Rejected as rejection:
         return None, list(_problems("policies", rejection.problems))
     detail = f"revision {bundle.revision}, {len(files)} files"

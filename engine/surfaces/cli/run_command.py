@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -151,6 +151,14 @@ _GC_PATIENCE: Final = 120.0
     "which the API server is given with the address. Read once.",
 )
 @click.option(
+    "--admission-webhook",
+    metavar="NAME",
+    help="Serve that webhook, and register this process in the ValidatingWebhookConfiguration of "
+    "this name: its certificate, and a key, which the object keeps for all replicas, unless "
+    "--admission-key-file gives one. A certificate that is made at the start is then also for the "
+    "Services of the policies' namespace.",
+)
+@click.option(
     "--pod-max-in-unschedulable-pods-duration",
     type=DURATION,
     default="5m",
@@ -234,6 +242,8 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     emulated = None if minor is None else behaviors_of(minor)
     log_gates(chosen_gates(options["feature_gates"]), emulated)
     secure = chosen_secure(options)
+    if options["admission_webhook"]:
+        secure = served_to_api_server(secure, options["policies"])
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
     tracing = read_tracing_configuration(options["tracing_config_file"])
@@ -443,6 +453,7 @@ async def choose_parts(
         secure=secure,
         local_port=options["local_port"],
         admission_key=read_admission_key(options["admission_key_file"], options["policies"]),
+        admission_webhook=options["admission_webhook"] or "",
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
         pops_early=gates.get(POP_EARLY, True),
@@ -477,14 +488,32 @@ async def choose_parts(
     )
 
 
+def _require_config_map(flag: str, policies: str) -> str:
+    """The namespace of the ConfigMap *policies*. Raises `UsageError` for another source."""
+    if not policies.startswith(CONFIGMAP_PREFIX):
+        want = "want `--policies configmap:NAMESPACE/NAME`, whose edits the webhook judges"
+        raise click.UsageError(f"{flag}: {want}, got `{policies}`")
+    return policies.removeprefix(CONFIGMAP_PREFIX).partition("/")[0]
+
+
+def served_to_api_server(secure: SecureSettings | None, policies: str) -> SecureSettings:
+    """*secure* with a certificate for the Services by which the API server calls a webhook.
+
+    Raises `UsageError` without what the webhook needs.
+    """
+    namespace = _require_config_map("--admission-webhook", policies)
+    if secure is None:
+        raise click.UsageError("--admission-webhook: want a --secure-port, which it is served on")
+    hosts = (*secure.tls.hosts, f"*.{namespace}.svc")
+    return replace(secure, tls=replace(secure.tls, hosts=hosts))
+
+
 def read_admission_key(path: Path | None, policies: str) -> str:
     """The key in the file at *path*; "" without one. Raises `UsageError` for what is wrong."""
     if path is None:
         return ""
     flag = f"--admission-key-file {path}"
-    if not policies.startswith(CONFIGMAP_PREFIX):
-        want = "want `--policies configmap:NAMESPACE/NAME`, whose edits the webhook judges"
-        raise click.UsageError(f"{flag}: {want}, got `{policies}`")
+    _require_config_map(flag, policies)
     key = read_config(path).strip()
     if not _ADMISSION_KEY.fullmatch(key):
         want = "want 16 to 63 lower-case letters and digits"

@@ -6,7 +6,7 @@ answer the same questions, so the rest need not know which one it is.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from engine.core.caching.cache import Cache
@@ -82,6 +82,10 @@ class _RequestedPods:
     def rejected_pods(self) -> list[Pod]:
         """None: kube-scheduler knows which pods wait."""
         return []
+
+    def pods_by_queue(self) -> Mapping[str, int]:
+        """None: kube-scheduler has no queues."""
+        return {}
 
     async def watch(self, bundle: Bundle) -> Sequence[str]:
         """Nothing: a request holds everything that is known."""
@@ -243,6 +247,10 @@ class WatchedWorld(_RequestedPods):
         step = max(1, len(infos) // 8)
         placed = [next(iter(info.pods.values())).unplaced() for info in infos[::step][:8]]
         return super().sample_pods() + placed
+
+    def pods_by_queue(self) -> Mapping[str, int]:
+        """None: kube-scheduler has no queues."""
+        return {}
 
     async def watch(self, bundle: Bundle) -> Sequence[str]:
         """Watch what *bundle* reads; returns why that cannot be read which is not known soon."""

@@ -6,7 +6,7 @@ own, with an exit code of its own.
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -60,10 +60,29 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return UNCHECKED if State.UNKNOWN in states else FINE
 
 
-def as_json(findings: Sequence[Finding], manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+#: Checks of what a scheduler starts without: it goes on with the last good policies, say.
+_NOT_NEEDED_AT_START: Final = frozenset({"clock", "policies", "store"})
+
+
+def for_a_start(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings as they count for a scheduler that is about to start.
+
+    What it starts without is no more than a note.
+    """
+    return [
+        replace(one, state=State.NOTE)
+        if one.state is State.MISSING and one.check in _NOT_NEEDED_AT_START
+        else one
+        for one in findings
+    ]
+
+
+def as_json(
+    findings: Sequence[Finding], manifests: Sequence[dict[str, Any]], code: int
+) -> dict[str, Any]:
     """The findings as plain data; `rules` are the objects that grant the missing rights."""
     return {
-        "exitCode": exit_code(findings),
+        "exitCode": code,
         "findings": [
             {
                 "check": finding.check,

@@ -105,12 +105,14 @@ class Objects:
         reviews_callers: True if the endpoints are served to the network.
         authorities: Namespace and name of the ConfigMap with the authorities of callers; None if it
             is not looked up.
+        webhook: The ValidatingWebhookConfiguration that it registers itself in; "": none.
     """
 
     lease: tuple[str, str] | None = None
     policies: tuple[str, str] | None = None
     reviews_callers: bool = False
     authorities: tuple[str, str] | None = None
+    webhook: str = ""
 
     def namespaces(self) -> list[str]:
         """The namespaces that have to be there."""
@@ -178,6 +180,10 @@ def _needed(objects: Objects) -> Iterator[Right]:
         namespace, name = objects.authorities
         purpose = "the authorities of client certificates at the secure port"
         yield Right(resources.CONFIG_MAPS, "", "get", purpose, namespace, name)
+    if objects.webhook:
+        purpose = "having the API server ask about edits of the policies"
+        for verb in ("get", "patch"):
+            yield Right(resources.WEBHOOKS, "", verb, purpose, name=objects.webhook)
 
 
 # --- the rules that grant rights -----------------------------------------------------------------

@@ -92,6 +92,49 @@ async def test_what_a_good_edit_takes_away_is_a_warning(cluster: DevCluster) -> 
         assert "no profile has the schedulerName `default-scheduler` any more" in texts(opinion)
 
 
+_BY_NAME: Final = '''"""A queue is what a pod says."""
+
+def queue_of(pod):
+    return pod.labels["queue"].replace(".", "/")
+'''
+
+
+def in_queues(document: str) -> dict[str, str]:
+    """The files of a tree with *document* in it."""
+    head = "apiVersion: starsched.dev/v1\nkind: QueueTree\npolicy: by_name\n"
+    return {"by_name.star": _BY_NAME, "tree.yaml": f"{head}{document}\n"}
+
+
+async def test_queues_that_vanish_with_pods_in_them_are_a_warning(cluster: DevCluster) -> None:
+    before = in_queues("queues: {a/x: {}, b: {}, c: {}}")
+    edit(cluster, before)
+    queues = ("a.x", "a.x", "b")
+    cluster.create(*(make_pod(f"p{n}", labels={"queue": q}) for n, q in enumerate(queues)))
+    async with scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: sum(app.kernel.shares.pods_by_queue().values()) == 3)
+        for document, want in (
+            (
+                "queues: {c: {}}",
+                "3 queues vanish: `a`, `a/x`, `b`; 3 pods are in what vanishes, most in `a/x` (2)"
+                "\nhint: those that wait are held then",
+            ),
+            (
+                "unknown: count\nqueues: {a/x: {}, c: {}}",
+                "1 queue vanishes: `b`; 1 pod is in what vanishes, most in `b` (1)"
+                "\nhint: they are in no queue then, and count in the root",
+            ),
+            ("queues: {a/x: {}, b: {}}", ""),  # nothing is in `c`
+        ):
+            said = texts(await judged(app, in_queues(document), before))
+            assert want in said
+            assert bool(want) == ("vanish" in said)
+        # The reload says so, too.
+        edit(cluster, in_queues("queues: {a/x: {}, c: {}}"))
+        await eventually(
+            lambda: "1 queue vanishes: `b`" in str(app.policies.rollout.active.vanishing)
+        )
+
+
 async def test_a_file_beside_those_of_the_chart_is_a_warning(cluster: DevCluster) -> None:
     """`helm rollback` leaves it, so that the revision is not the one of then (Helm 4)."""
     mine = {**GOOD, "note.star": '"""Was added by hand."""\n', "README": "no policy"}

@@ -45,7 +45,7 @@ def judge() -> Judge:
 @pytest.fixture
 async def running(judge: Judge) -> AsyncIterator[Running]:
     routes = [
-        admission_route(KEY, judge.judge, lambda: judge.is_ready),
+        admission_route(lambda: KEY, judge.judge, lambda: judge.is_ready),
         json_route("/secret", dict),
     ]
     async with DevCluster() as cluster, endpoints(cluster, routes=routes) as running:

@@ -47,6 +47,9 @@ class _World:
     def rejected_pods(self) -> list[Pod]:
         return []
 
+    def pods_by_queue(self) -> Mapping[str, int]:
+        return {}
+
     async def watch(self, bundle: Bundle) -> Sequence[str]:
         return ()
 

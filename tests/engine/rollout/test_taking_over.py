@@ -114,6 +114,9 @@ class World:
     def rejected_pods(self) -> list[Pod]:
         return self.rejected
 
+    def pods_by_queue(self) -> Mapping[str, int]:
+        return {}
+
     async def watch(self, bundle: Bundle) -> Sequence[str]:
         return ()
 

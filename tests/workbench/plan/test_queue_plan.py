@@ -12,6 +12,7 @@ from engine.files.cluster_file import Cluster
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
+from engine.rollout.vanishing import vanishing_queues
 from tests.engine.core.kernel.queue_world import FAIR, tree_files
 from tests.engine.core.kernel.test_reclaims import LENT, SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
@@ -19,7 +20,6 @@ from workbench.cli.queue_plan_text import print_queue_changes
 from workbench.comparing.kinds import NEWLY_GATED, NEWLY_UNGATED
 from workbench.plan.new_pods import new_pods
 from workbench.plan.plan import Comparison, EditedFiles, Planner
-from workbench.plan.queue_plan import vanishing_queues
 from workbench.plan.what_if import Decider, Scene
 
 Files = Mapping[str, str]

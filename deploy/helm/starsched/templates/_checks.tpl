@@ -85,7 +85,10 @@
 {{- if and $values.podMonitor.enabled (not $values.rbac.create) }}
 {{- $problems = append $problems "podMonitor.enabled: want `rbac.create` too, which makes the role that metrics are read by" }}
 {{- end }}
-{{- if $values.webhook.enabled }}
+{{- if and (include "starsched.registersItself" .) (or $values.webhook.certManager.enabled $values.webhook.key) }}
+{{- $problems = append $problems "webhook.selfMade: want none with `webhook.certManager.enabled` or `webhook.key`: the scheduler makes both" }}
+{{- end }}
+{{- if and $values.webhook.enabled (not $values.webhook.selfMade) }}
 {{- range $index, $argument := $values.extraArgs }}
 {{- if regexMatch "^--tls-(cert|private-key)-file(=|$)" $argument }}
 {{- $problems = append $problems (printf "extraArgs[%d]: want none with `webhook.enabled`, whose certificate the chart brings" $index) }}

@@ -49,6 +49,11 @@
 {{- if eq .Values.mode "static-pod" }}yes{{ end }}
 {{- end }}
 
+{{/* "yes" if the scheduler makes the webhook's certificate and key, and writes them where they belong. */}}
+{{- define "starsched.registersItself" -}}
+{{- if and .Values.webhook.enabled .Values.webhook.selfMade }}yes{{ end }}
+{{- end }}
+
 {{/* Who schedules, as the subject of bindings. */}}
 {{- define "starsched.subject" -}}
 {{- if include "starsched.isStaticPod" . -}}
@@ -124,7 +129,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # For `kubectl port-forward`, which the rules of the cluster guard.
 - --local-port={{ .Values.localPort }}
 {{- end }}
-{{- if .Values.webhook.enabled }}
+{{- if include "starsched.registersItself" . }}
+- --admission-webhook={{ include "starsched.clusterName" . }}
+{{- else if .Values.webhook.enabled }}
 - --tls-cert-file=/etc/starsched/webhook/tls.crt
 - --tls-private-key-file=/etc/starsched/webhook/tls.key
 - --admission-key-file=/etc/starsched/webhook/key
@@ -134,9 +141,42 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{- /* The files of the flags above, and where they are mounted. */}}
-{{- define "starsched.webhookVolume" -}}
-{{- $name := printf "%s-webhook" (include "starsched.fullname" .) -}}
+{{- /* What the scheduler's container and those of preflight have alike. */}}
+{{- define "starsched.container" -}}
+image: {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ default .Chart.AppVersion .Values.image.tag }}{{ end }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.extraEnv }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  - name: state
+    mountPath: /var/lib/starsched
+  {{- if and .Values.webhook.enabled (not (include "starsched.registersItself" .)) }}
+  - name: webhook
+    mountPath: /etc/starsched/webhook
+    readOnly: true
+  {{- end }}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- /* The volumes that it mounts. */}}
+{{- define "starsched.volumes" -}}
+# The last good policies outlive a crash of the container here.
+- name: state
+  emptyDir: {sizeLimit: 64Mi}
+{{- if and .Values.webhook.enabled (not (include "starsched.registersItself" .)) }}
+{{- $name := printf "%s-webhook" (include "starsched.fullname" .) }}
 - name: webhook
   projected:
     defaultMode: 0440
@@ -147,9 +187,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
       - secret:
           name: "{{ $name }}-key"
 {{- end }}
-
-{{- define "starsched.webhookMount" -}}
-- name: webhook
-  mountPath: /etc/starsched/webhook
-  readOnly: true
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

@@ -149,6 +149,10 @@ def test_a_server_that_is_away_is_not_checked_and_not_fine(tmp_path: Path) -> No
     result, answer = _run(path, "--secure-port=0", f"--policies={empty}")
     assert f"policies {empty}" in _found(answer, "note")
     assert "the built-in ones decide" in result.output
+    # A scheduler that starts now waits for the server.
+    result, answer = _run(path, "--secure-port=0", "--at-start")
+    assert (result.exit_code, answer["exitCode"]) == (0, 0)
+    assert "right not asked" in _found(answer, "unknown")
 
 
 def test_an_administrator_lacks_nothing_but_the_objects(
@@ -171,6 +175,30 @@ def test_an_administrator_lacks_nothing_but_the_objects(
     assert any("at least one bind plugin" in one for one in missing)
     assert "namespace nowhere" in missing
     assert any("policies configmap:nowhere/policies" in one for one in missing)
+
+
+@pytest.mark.parametrize("lacks", ["", "the right to place pods"])
+def test_a_scheduler_starts_without_good_policies_and_not_without_a_right(
+    control_plane: ControlPlane, limited: Path, tmp_path: Path, lacks: str
+) -> None:
+    """An init container must not keep a scheduler from its last good policies."""
+    (tmp_path / "bad.star").write_text("def filter(pod, node):\n    return node.naem\n")
+    arguments = ("--secure-port=0", f"--policies={tmp_path}")
+    lease = "--leader-elect-resource-namespace=kube-system"
+    for rule in _run(limited, lease, *arguments)[1]["rules"]:
+        if lacks and rule["kind"] == "ClusterRole":
+            rule["rules"] = [one for one in rule["rules"] if one["resources"] != ["pods/binding"]]
+        control_plane.request("POST", _rule_paths()[rule["kind"]], rule)
+    want = ["right create pods/binding"] if lacks else []
+
+    def is_seen() -> bool:
+        _, answer = _run(limited, lease, "--at-start", *arguments)
+        return _found(answer, "missing") == want
+
+    wait_until(is_seen, seconds=30, what="the rules to be seen")
+    result, answer = _run(limited, lease, "--at-start", *arguments)
+    assert result.exit_code == len(want)
+    assert any("`node` has no field `naem`" in one for one in _found(answer, "note"))
 
 
 @pytest.fixture
