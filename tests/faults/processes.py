@@ -13,9 +13,15 @@ STARSCHED = (sys.executable, "-m", "workbench.cli.main", "run")
 
 
 class Replica:
-    """One `starsched run`. `with` starts it; leaving it kills it if it still runs."""
+    """One `starsched run`. `with` starts it; leaving it kills it if it still runs.
 
-    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+    The program is that of the checkout *tree*; by default, of this one.
+    """
+
+    def __init__(
+        self, kubeconfig: Path, log: Path, *arguments: str, tree: Path | None = None
+    ) -> None:
+        self._tree = tree
         self._command = (
             *STARSCHED,
             f"--kubeconfig={kubeconfig}",
@@ -30,7 +36,7 @@ class Replica:
     def __enter__(self) -> "Replica":
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, start_new_session=True
+                self._command, stdout=log, stderr=log, start_new_session=True, cwd=self._tree
             )
         return self
 

@@ -33,7 +33,7 @@ async def create_nodes(client: ApiClient) -> None:
         await client.update(NODES, f"node-{i}", json.dumps(created).encode(), subresource="status")
 
 
-async def create_pods(client: ApiClient, prefix: str) -> None:
+async def create_pods(client: ApiClient, prefix: str, count: int = BATCH) -> None:
     """Make a batch of pods at once."""
 
     async def create(i: int) -> None:
@@ -43,7 +43,7 @@ async def create_pods(client: ApiClient, prefix: str) -> None:
         manifest.pop("status")
         await client.create(PODS, json.dumps(manifest).encode(), NAMESPACE)
 
-    await asyncio.gather(*(create(i) for i in range(BATCH)))
+    await asyncio.gather(*(create(i) for i in range(count)))
 
 
 async def nodes_of(client: ApiClient) -> dict[str, str]:

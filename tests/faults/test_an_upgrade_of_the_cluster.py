@@ -20,7 +20,7 @@ from tests.faults.test_a_real_server_that_fails import (
 
 pytestmark = pytest.mark.slow("starts the control planes of two versions")
 
-_AUDIT_POLICY = """
+AUDIT_POLICY = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -31,7 +31,7 @@ rules:
 """
 
 
-def _bindings(audit_log: Path) -> Counter[str]:
+def bindings(audit_log: Path) -> Counter[str]:
     """How often each pod was bound: of the requests, those that the API server took."""
     events = map(json.loads, audit_log.read_text("utf-8").splitlines())
     taken = (event for event in events if event["responseStatus"]["code"] < 300)
@@ -42,7 +42,7 @@ def _bindings(audit_log: Path) -> Counter[str]:
 @pytest.mark.parametrize(("old", "new"), [*itertools.pairwise(MINORS)])
 async def test_no_pod_is_lost_or_bound_twice(old: str, new: str, tmp_path: Path) -> None:
     policy, log = tmp_path / "audit.yaml", tmp_path / "audit.log"
-    policy.write_text(_AUDIT_POLICY, encoding="utf-8")
+    policy.write_text(AUDIT_POLICY, encoding="utf-8")
     audit = [f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
     plane = ControlPlane(minor=old, apiserver_args=audit)
     await asyncio.to_thread(plane.start)
@@ -64,8 +64,8 @@ async def test_no_pod_is_lost_or_bound_twice(old: str, new: str, tmp_path: Path)
                 bound = {name: node for name, node in before.items() if node}
                 assert (settled | bound).items() <= placed.items(), "a bound pod moved"
                 # What was taken at the very end may be missing: the server was killed.
-                assert set(_bindings(log).values()) == {1}
-                assert settled.keys() <= _bindings(log).keys() <= placed.keys()
+                assert set(bindings(log).values()) == {1}
+                assert settled.keys() <= bindings(log).keys() <= placed.keys()
                 assert replica.process.poll() is None, "the scheduler ended"
                 assert await asyncio.to_thread(replica.terminate) == 0
     finally:
