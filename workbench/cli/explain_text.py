@@ -181,18 +181,20 @@ def _preemption(console: Console, preemption: PreemptionAnswer) -> None:
                 for one in preemption.victims
             )
         )
-        where = escape(preemption.node)
+        where = f" on {escape(preemption.node)}" if preemption.node else ""
+        if preemption.pods > 1:
+            where += f" for its group of {preemption.pods:,} pods"
         when = f", in {preemption.in_seconds:,} s," if preemption.in_seconds else ""
-        say(console, f"{what} would{when} evict {victims} on {where}{rule}")
+        say(console, f"{what} would{when} evict {victims}{where}{rule}")
     for one in preemption.why_not if preemption.rule else ():
         say(console, f"  {escape(one.reason)}{'' if preemption.victims else rule}")
 
 
 def _help(console: Console, result: PodAnswer) -> None:
-    if result.outcome in ("placed", "bound"):
-        return
     if result.preemption is not None:
         _preemption(console, result.preemption)
+    if result.outcome in ("placed", "bound"):
+        return
     if result.remedies:
         say(console, "[bold]What would help[/bold]")
     for remedy in result.remedies:

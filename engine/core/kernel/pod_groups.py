@@ -406,6 +406,11 @@ class PodGroups:
         """The uids of a group's pods that want a node and have none, in the same order."""
         return self._members_that(key, PENDING)
 
+    def pending_pods(self, key: GroupKey) -> list[Pod]:
+        """The same as pods."""
+        members = self._members.get(key, {})
+        return [members[uid] for uid in self.pending_in(key)]
+
     def _members_that(self, key: GroupKey, are: str) -> list[str]:
         members = self._members.get(key, {})
         return [uid for uid, pod in members.items() if self._counts_as(uid, pod) == are]

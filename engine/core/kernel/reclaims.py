@@ -28,6 +28,7 @@ from engine.core.kernel.victim_search import (
     took_lately,
 )
 from engine.core.model.pod import Pod
+from engine.core.model.pod_group import NEVER
 from engine.core.queueing.nominator import Nominator
 from engine.core.queueing.queued_pod import QueuedPod
 from engine.core.scheduling.placement import Placement, Preemption
@@ -187,6 +188,8 @@ class Reclaims:
     ) -> tuple[tuple[Pod, ...], dict[str, str]] | None:
         """The same for a group: the pods to evict, and by uid where its pods go then."""
         pods = [queued.pod for queued in members]
+        if pods[0].manifest.spec.preemption_policy == NEVER:  # as all of its pods, and itself
+            return None
         queue = self._shares.place_of(pods[0])[0] if self.is_on else None
         if queue is None or not self._may_look(queue) or pods[0].uid in self._preemptions:
             return None
@@ -212,11 +215,15 @@ class Reclaims:
         queue = self._shares.place_of(pod)[0]
         if queue is None:
             return None
+        group = self._groups.tried_in(pod.uid)
+        taking = [pod] if group is None else self._groups.pending_pods(group)
+        request = self._request_of(taking, group)
         return ReclaimCase(
             pod=pod,
             queue=queue,
-            request=self._request_of([pod], None),
-            is_in_group=self._groups.tried_in(pod.uid) is not None,
+            taking=tuple(taking),
+            least=request.least["pods"],
+            request=request,
             holdings=self._holdings().copy(),
             victims_at=tuple(self._victims_at.get(queue, ())),
             now=self._now,

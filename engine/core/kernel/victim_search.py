@@ -108,8 +108,10 @@ class ReclaimCase:
     """A pod that waits, and what there is to take for it.
 
     Attributes:
-        pod, queue, request: The pod, the path of its queue, and what it asks for.
-        is_in_group: It is tried with a group.
+        pod, queue: The pod, and the path of its queue.
+        taking: The pods that ask: itself, or all of its group that wait, in the order of trying.
+        least: How many of them have to start together.
+        request: What they ask for.
         holdings: What queues have.
         victims_at: When its queue has taken others lately (monotonic seconds), the oldest first.
         now: Of which moment this is.
@@ -117,8 +119,9 @@ class ReclaimCase:
 
     pod: Pod
     queue: str
+    taking: Sequence[Pod]
+    least: int
     request: Request
-    is_in_group: bool
     holdings: Holdings
     victims_at: Sequence[float]
     now: float
@@ -205,6 +208,36 @@ class VictimSearch:
         found = self.find([pod], request, queue, places, now)
         found.node = node if found.pods else ""
         return found
+
+    def for_case(self, case: ReclaimCase, nominator: Nominator, now: float) -> Found:
+        """The pods that go for the one of *case*, or for its group, at *now*."""
+        if len(case.taking) == 1:
+            return self.for_pod(case.pod, case.request, case.queue, nominator, now)
+        others = nominator.copy()  # those of the group count where they are placed
+        for pod in case.taking:
+            others.remove(pod.uid)
+
+        def places() -> bool:
+            with self._nodes.trial():
+                return self._places_together(case.taking, case.least, others)
+
+        return self.find(case.taking, case.request, case.queue, places, now)
+
+    def _places_together(self, pods: Sequence[Pod], least: int, nominator: Nominator) -> bool:
+        """Place *pods* one after the other; True if *least* of them, or else one, have nodes."""
+        least, count = max(least, 1), 0
+        for left, pod in zip(range(len(pods) - 1, -1, -1), pods, strict=True):
+            decision = self._scheduler.schedule(
+                pod, self._nodes.snapshot(), nominator, has_post_filters=False
+            )
+            if decision.is_error:
+                return False
+            if decision.node is not None:
+                self._nodes.add_pod(pod.with_node(decision.node))
+                count += 1
+            if count + left < least:
+                return False
+        return count >= least
 
     def find(
         self,

@@ -232,6 +232,7 @@ class PreemptionAnswer(msgspec.Struct, frozen=True, kw_only=True):
         why_not: Why it does not help, or not yet.
         rule: `file:line` of the policy that says what queues give back; empty if they do not.
         in_seconds: Until the victims may go.
+        pods: How many pods it is for: those of its group that wait, which start together.
     """
 
     outcome: Literal[
@@ -244,6 +245,7 @@ class PreemptionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why_not: tuple[WhyNot, ...] = ()
     rule: str = ""
     in_seconds: int = 0
+    pods: int = 1
 
 
 class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):

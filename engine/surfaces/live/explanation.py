@@ -119,8 +119,8 @@ def explain(subject: Subject) -> PodAnswer:
     preemption = None
     if not is_placed and held is None:
         preemption = preemption_answer(scheduler, pod, snapshot, subject.nominator, decision)
-    if not is_placed and not failures:
-        preemption = _with_reclaim(subject, preemption, held)
+    if not failures:
+        preemption = _with_reclaim(subject, preemption, held, is_placed=is_placed)
     node = decision.node if is_placed and decision.node is not None else ""
     answer = PodAnswer(
         pod=pod.key,
@@ -162,10 +162,12 @@ def explain(subject: Subject) -> PodAnswer:
 
 
 def _with_reclaim(
-    subject: Subject, found: PreemptionAnswer | None, held: Standing | None
+    subject: Subject, found: PreemptionAnswer | None, held: Standing | None, *, is_placed: bool
 ) -> PreemptionAnswer | None:
     """*found*, or what queues would give back where that does not help."""
     case, hold = subject.reclaim, None if held is None else held.hold
+    if is_placed and (case is None or len(case.taking) == 1):
+        return found
     if case is None or subject.gate is not None or (hold is not None and hold.short is None):
         return found
     if found is not None and found.outcome == "would_evict":
@@ -178,6 +180,8 @@ def _with_reclaim(
         subject.nominator,
         subject.stopwatch,
     )
+    if is_placed and not answer.victims:
+        return found  # its group fits as well, or nothing helps it
     why_not = () if found is None else found.why_not
     return msgspec.structs.replace(answer, why_not=(*why_not, *answer.why_not))
 

@@ -50,8 +50,6 @@ def reclaim_answer(
     limits, rule = tree.tree.limits, rules.hook(tree.tree.policy, "reclaim")
     if case.pod.manifest.spec.preemption_policy == NEVER:
         return _none(rule, "its `preemptionPolicy` is `Never`")
-    if case.is_in_group:
-        return _none(rule, "it starts with its group, and who gives back for groups is not said")
     ends_at = stopwatch() + LIMIT_SECONDS
 
     def check() -> None:
@@ -61,11 +59,11 @@ def reclaim_answer(
     search = VictimSearch(case.holdings, SnapshotNodes(snapshot), scheduler, check)
     now = case.now
     try:
-        found = search.for_pod(case.pod, case.request, case.queue, nominator, now)
+        found = search.for_case(case, nominator, now)
         if not found.pods and found.plan.failure is None and found.left_out.for_now:
             # As it will be once they have run for long enough.
             now += limits.min_runtime
-            found = search.for_pod(case.pod, case.request, case.queue, nominator, now)
+            found = search.for_case(case, nominator, now)
     except _TooLong:
         text = f"looking for pods that may go takes longer than {LIMIT_SECONDS:g} s"
         return _none(rule, text)
@@ -105,6 +103,7 @@ def _would(case: ReclaimCase, found: Found, limits: ReclaimLimits, rule: str) ->
         why_not=tuple(WhyNot(f"in {math.ceil(wait)} s: {why}") for wait, why in waits if wait > 0),
         rule=rule,
         in_seconds=seconds,
+        pods=len(case.taking),
     )
 
 

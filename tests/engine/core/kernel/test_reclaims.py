@@ -348,25 +348,57 @@ def test_a_reversal_is_counted_where_no_guard_keeps_it_away() -> None:
     assert world.kernel.reclaims.latest[-1].is_reversal
 
 
-def test_room_is_made_for_a_group_as_a_whole_or_not_at_all() -> None:
-    files = tree_files(SHARED, queues={"a": {}, "b": {}}, limits={"minRuntime": "0s"})
+def _beside_a_gang(policy: str, **more: Any) -> World:
+    """A node that queue `b` fills, and three pods of `a` that start together."""
+    files = tree_files(policy, queues={"a": {}, "b": {}}, limits={"minRuntime": "0s"})
     world = World({**files, "config.yaml": CONFIG})
-    evictions: list[Evict] = []
     world.add_node(make_node("n", cpu=6))
     for number in range(6):
         world.add(_pod(f"b{number}", "b", node="n"))
         world.clock.advance(1)
     for number in range(3):
-        world.add(_pod(f"g{number}", "a", labels={"group": "g", "min": "3"}))
+        world.add(_pod(f"g{number}", "a", labels={"group": "g", "min": "3"}, **more))
+    return world
+
+
+def _evictions(world: World) -> list[Evict]:
+    """Those that begin within half a minute."""
     for _ in range(3):
         world.report(TimePassed())
         world.turns(100)
-        evictions = [one for one in world.done if isinstance(one, Evict)]
         world.wait(11)
-    (evict,) = evictions
+    world.kernel.check_invariants()
+    return [one for one in world.done if isinstance(one, Evict)]
+
+
+def test_room_is_made_for_a_group_as_a_whole_or_not_at_all() -> None:
+    (evict,) = _evictions(_beside_a_gang(SHARED))
     assert [pod.name for pod in evict.victims] == ["b5", "b4", "b3"]
     assert evict.group == "default/g"
-    world.kernel.check_invariants()
+
+
+@pytest.mark.parametrize("policy", [SHARED, SHARED.replace("def admit", "def _admit")])
+def test_a_search_on_a_copy_finds_whom_a_group_takes(policy: str) -> None:
+    world = _beside_a_gang(policy)
+    world.report(TimePassed())
+    kernel = world.kernel
+    case, scheduler = kernel.reclaims.case_of(world.known["g1"]), kernel.scheduler
+    assert case is not None
+    assert scheduler is not None
+    assert ([pod.name for pod in case.taking], case.least) == (["g0", "g1", "g2"], 3)
+    before = kernel.cache.snapshot()
+    copied = frozen_copy(before)
+    search = VictimSearch(case.holdings, SnapshotNodes(copied), scheduler)
+    got = search.for_case(case, kernel.queue.nominator, case.now)
+    assert copied.infos == before.infos, "all pods are where they were"
+    (evict,) = _evictions(world)
+    assert {pod.name for pod in got.pods} == {pod.name for pod in evict.victims}
+    assert len(got.pods) == 3
+
+
+@pytest.mark.parametrize("policy", [SHARED, SHARED.replace("def admit", "def _admit")])
+def test_no_room_is_made_for_a_group_that_preempts_never(policy: str) -> None:
+    assert _evictions(_beside_a_gang(policy, spec={"preemptionPolicy": "Never"})) == []
 
 
 def test_what_was_freed_for_one_is_not_taken_by_another() -> None:

@@ -24,6 +24,7 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.rules import Rules
 from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.small_world import CONFIG
 from tests.engine.core.kernel.test_reclaims import LENT, SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.profiles import default_bundle, default_evaluator
@@ -600,8 +601,10 @@ def explained_in_turn(
     policy: str = BY_LABEL,
     queues: dict[str, Any] = TREE,
     nodes: int = 1,
+    config: str = "",
 ) -> PodAnswer:
-    bundle = build_bundle(tree_files(policy, queues=queues))
+    files = tree_files(policy, queues=queues)
+    bundle = build_bundle({**files, "config.yaml": config or files["config.yaml"]})
     cluster = Cluster(pods=list(others))
     pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
     made = [node("n" if n == 0 else f"n{n}", cpu=16) for n in range(nodes)]
@@ -749,6 +752,38 @@ def test_who_gives_back_for_a_pod_that_fits_nowhere_is_said() -> None:
     assert got.preemption.why_not[-1].reason == (
         "queues give nothing back: of 4 candidates `reclaim` lets none go"
     )
+
+
+@pytest.mark.parametrize("free", [0, 1])
+@pytest.mark.parametrize("policy", [SHARED, SHARED.replace("def admit", "def _admit")])
+def test_who_gives_back_for_a_group_is_said_of_each_of_its_pods(
+    policy: str, free: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of one that would fit by itself."""
+    running = [of_queue(f"b{n}", "b", cpu="4", node="n") for n in range(4 - free)]
+    gang = [of_queue(f"g{n}", "a", cpu="4") for n in range(3)]
+    for one in gang:
+        one["metadata"]["labels"] |= {"group": "g", "min": "3"}
+    queues: dict[str, Any] = {"a": {"weight": 3}, "b": {}}
+    given: dict[str, Any] = {"policy": policy, "queues": queues, "config": CONFIG}
+    got = explained_in_turn(gang[0], *gang[1:], *running, **given)
+    assert got.preemption is not None
+    assert (got.preemption.outcome, got.preemption.pods) == ("would_evict", 3)
+    assert len(got.preemption.victims) == 3 - free
+    assert {one.queue for one in got.preemption.victims} == {"b"}
+    print_answer(got, 1)
+    assert "for its group of 3 pods" in " ".join(capsys.readouterr().out.split())
+
+
+def test_nothing_is_said_of_giving_back_where_a_whole_group_fits() -> None:
+    gang = [of_queue(f"g{n}", "a") for n in range(3)]
+    for one in gang:
+        one["metadata"]["labels"] |= {"group": "g", "min": "3"}
+    running = [of_queue("b0", "b", node="n")]
+    got = explained_in_turn(
+        *gang, *running, policy=SHARED, queues={"a": {}, "b": {}}, config=CONFIG
+    )
+    assert (got.outcome, got.preemption) == ("placed", None)
 
 
 def test_a_pod_behind_others_that_may_start_says_at_which_place() -> None:

@@ -28,6 +28,7 @@ from engine.surfaces.live.queue_page import QueueFilter
 from engine.surfaces.live.share_answers import ShareAnswer, SharesPage
 from tests.engine.app.harness import config_map, edit, namespace, scheduler
 from tests.engine.core.kernel.queue_world import FAIR, tree_files
+from tests.engine.core.kernel.small_world import CONFIG
 from tests.engine.core.kernel.test_reclaims import SHARED
 from tests.engine.core.kernel.test_turn_queue import DRF
 from tests.live import node, pod
@@ -742,6 +743,25 @@ async def test_what_queues_would_give_back_is_said_and_when(cluster: DevCluster)
         hidden = (await explain(app, "a0", OfOneNamespace("default"))).preemption
         assert hidden is not None
         assert hidden.victims[0].pod == victim.pod
+        app.kernel.check_invariants()
+
+
+async def test_what_queues_would_give_back_for_a_group_is_said(cluster: DevCluster) -> None:
+    files = tree_files(SHARED, queues={"a": {}, "b": {}}, limits={"minRuntime": "5m"})
+    cluster.create(node("n", cpu="4"), config_map({**files, "config.yaml": CONFIG}))
+    async with scheduler(cluster, from_config_map=True) as app:
+        for number in range(4):
+            cluster.create(pod(f"b{number}", cpu="1", labels={"queue": "b"}))
+        await eventually(lambda: app.cache.pod_count == 4)
+        labels = {"queue": "a", "group": "g", "min": "2"}
+        for name in ("g0", "g1"):
+            cluster.create(pod(name, cpu="1", labels=labels))
+        await eventually(lambda: app.kernel.queue.counts()["unschedulable"] == 2)
+        for name in ("g0", "g1"):
+            preemption = (await explain(app, name)).preemption
+            assert preemption is not None
+            assert (preemption.outcome, preemption.pods) == ("would_evict_later", 2)
+            assert [one.queue for one in preemption.victims] == ["b", "b"]
         app.kernel.check_invariants()
 
 
