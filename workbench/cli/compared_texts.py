@@ -18,6 +18,7 @@ from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
 from engine.surfaces.cli.policy_paths import build
 from engine.surfaces.cli.progress_bar import tracked
+from workbench.plan.edited_objects import EditedObjects
 from workbench.plan.plan import Comparison, EditedFiles, Planner, sample
 from workbench.plan.what_if import Decider, Scene
 
@@ -36,14 +37,16 @@ def compare_texts(
     after: Side,
     config: Path | None,
     *,
+    objects: EditedObjects | None = None,
     most_waiting: int | None = None,
     most_running: int | None = None,
     note_unknown: Callable[[Scene], None] = lambda _: None,
 ) -> Comparison:
     """How pods of *cluster* differ: at most so many that wait, and that run, each as if it waited.
 
-    Places are paths that can be opened. *config* is the scheduler's own, and *note_unknown* gets
-    the cluster as *after* sees it. Raises `KeyError`, `ManifestError`.
+    Places are paths that can be opened. *config* is the scheduler's own, *objects* are those of the
+    cluster, of which *after* sees the edited ones, and *note_unknown* gets the cluster as *after*
+    sees it. Raises `KeyError`, `ManifestError`.
     """
     bundles = (before.bundle, after.bundle)
     names = {one.scheduler_name for bundle in bundles for one in bundle.profiles}
@@ -57,6 +60,7 @@ def compare_texts(
         [cluster.pod_of(one, unplaced=False) for one in sample(found, most)]
         for found, most in ((waiting, most_waiting), (running, most_running))
     )
+    edited = EditedObjects(cluster.others) if objects is None else objects
     with contextlib.ExitStack() as stack:
         scene = Scene.of(cluster, after.bundle, running_pods)
         note_unknown(scene)
@@ -65,14 +69,19 @@ def compare_texts(
             base_scene = Scene.of(cluster, before.bundle, running_pods)
 
         def make(texts: Mapping[str, str], known: Decider) -> Decider | None:
-            bundle, _ = build(PolicyFiles(Path(), texts, frozenset(texts)), config)
+            files = edited.without(texts)
+            bundle, _ = build(PolicyFiles(Path(), files, frozenset(files)), config)
+            seen = scene.with_objects(edited.among(texts)) if edited.after else scene
             try:
-                return None if bundle is None else decider_of(bundle, scene, stack, known)
+                return None if bundle is None else decider_of(bundle, seen, stack, known)
             except PolicyErrors:
                 return None
 
         decider = decider_of(before.bundle, base_scene, stack)
-        planner = Planner(decider, EditedFiles(before.files.texts, after.files.texts), make)
+        files = EditedFiles(
+            {**before.files.texts, **edited.before}, {**after.files.texts, **edited.after}
+        )
+        planner = Planner(decider, files, make)
         compared = planner.compare(
             waiting_pods,
             running_pods,
@@ -80,7 +89,7 @@ def compare_texts(
             running_count=len(running),
             track=tracked,
         )
-    return _with_paths(compared, after.files)
+    return _with_paths(compared, after.files, edited)
 
 
 def decider_of(
@@ -97,11 +106,13 @@ def _is_of(manifest: Mapping[str, Any], names: set[str]) -> bool:
     return spec.get("schedulerName", "default-scheduler") in names
 
 
-def _with_paths(compared: Comparison, files: PolicyFiles) -> Comparison:
-    """*compared*, with the candidate's files as paths that can be opened."""
+def _with_paths(compared: Comparison, files: PolicyFiles, objects: EditedObjects) -> Comparison:
+    """*compared*, with the candidate's files and objects as paths that can be opened."""
 
     def shown(place: str) -> str:
         module, colon, line = place.rpartition(":")
+        if (of_object := objects.shown(module)) is not None:
+            return of_object
         return files.shown(module) + colon + line if colon else place
 
     replace = msgspec.structs.replace

@@ -50,6 +50,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
         in_force: The revision of the policies in force.
         candidate: That of the candidate; empty without one.
         changed: The files that differ, tests included.
+        objects: Of `--objects`, those that the tree of queues reads as they are given.
         problems: As `starsched check` reports them; failed tests, too.
         measures: How many pods were compared and differ; null if none were.
         differences: Every one.
@@ -63,6 +64,7 @@ class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     in_force: str = ""
     candidate: str = ""
     changed: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
     problems: tuple[Mapping[str, Any], ...] = ()
     tests: TestCounts | None = None
     measures: PlanMeasures | None = None
@@ -83,6 +85,8 @@ def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -
         for problem in problems:
             say(console, f"  {escape_lines(problem)}")
         _tests(console, answer)
+    if answer.objects:
+        say(console, f"objects    {escape(', '.join(answer.objects))}")
     for note in answer.notes:
         say(console, f"[dim]note: {escape_lines(note)}[/dim]")
     if answer.measures is not None:
@@ -90,7 +94,7 @@ def print_plan(answer: PlanAnswer, problems: Iterable[str], next_command: str) -
         print_differences(console, answer.differences, ("in force", "candidate"))
     if answer.queues is not None:
         print_queue_changes(console, answer.queues, ("in force", "candidate"))
-        if answer.queues.vanished:
+        if answer.queues.vanished and answer.index:
             say(console, "[dim]note: `starsched apply` wants --force for queues that vanish[/dim]")
     if answer.new_pods:
         _new_pods(console, answer.new_pods)

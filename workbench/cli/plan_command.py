@@ -49,6 +49,7 @@ from workbench.cli.policies_in_force import (
     read_in_force,
 )
 from workbench.cli.policy_option import read_texts
+from workbench.plan.edited_objects import EditedObjects, edited_objects
 from workbench.plan.new_pods import endings_of, new_pods
 from workbench.plan.plan_index import PlanIndex, generation_of
 from workbench.plan.what_if import Decider, Scene
@@ -66,6 +67,14 @@ SAME, DIFFERS, PROBLEMS = 0, 1, 2
     multiple=True,
     help="Pods that need not exist, or workloads that would make them: where they would go. Can be "
     "given several times.",
+)
+@click.option(
+    "--objects",
+    "object_paths",
+    type=InputPath(),
+    multiple=True,
+    help="Objects that the tree of queues reads, as they would be: in place of those of the same "
+    "kind and name, or new. Can be given several times.",
 )
 @configmap_option
 @cluster_options
@@ -105,6 +114,10 @@ def plan_command(policies: str | None, **options: Any) -> None:
     policies in force: the node or the reason, victims, the position in the queue, and the earliest
     start.
 
+    With --objects, the candidate sees objects of queues (ClusterQueue, Queue, ElasticQuota, ...) of
+    files: what would become of queues and pods if they were applied. Without POLICIES, the policies
+    in force do.
+
     The index that is printed stands for what the plan was made of; `starsched apply` wants it.
 
     Exit codes: 0 no difference (with -f: every pod gets a node), 1 differences (a pod gets none),
@@ -117,10 +130,11 @@ def plan_command(policies: str | None, **options: Any) -> None:
       starsched plan ./policies --output json | jq .measures
       starsched plan -f deployment.yaml
       starsched plan ./policies -f pods.yaml
+      starsched plan --objects cluster-queues.yaml
     """
     filenames: tuple[Path, ...] = options["filenames"]
-    if policies is None and not filenames:
-        raise click.UsageError("want POLICIES, or pods with -f")
+    if policies is None and not filenames and not options["object_paths"]:
+        raise click.UsageError("want POLICIES, pods with -f, or queues with --objects")
     configure_logging(verbosity=-1, log_format="text")
     run = _Plan(policies, options)
     with contextlib.ExitStack() as stack:
@@ -189,7 +203,8 @@ class _Plan:
         # 3. The cluster.
         cluster = self._read_cluster(base_bundle, candidate)
         try:
-            with input_errors(options["filenames"]), api_errors():
+            paths = (*options["filenames"], *options["object_paths"])
+            with input_errors(paths), api_errors():
                 found = self._decided(
                     found, cluster, base_bundle, base_files, candidate, files, stack
                 )
@@ -290,7 +305,10 @@ class _Plan:
         stack: contextlib.ExitStack,
     ) -> PlanAnswer:
         """*found* with the differences, or with the pods of `-f`."""
+        objects = self._edited(cluster, base_bundle, candidate)
+        found = msgspec.structs.replace(found, objects=tuple(objects.after))
         if self._options["filenames"]:
+            cluster.others = [dict(one) for one in objects.among(objects.after)]
             new = self._new_pods(cluster)
             scene = Scene.of(cluster, candidate, new)
             self._note_unknown(scene)
@@ -302,12 +320,12 @@ class _Plan:
             ]
             answers = tuple(new_pods(decider, new, endings_of(pairs), tracked))
             return msgspec.structs.replace(found, new_pods=answers)
-        assert files is not None
         compared = compare_texts(
             cluster,
             Side(base_bundle, base_files),
-            Side(candidate, files),
+            Side(candidate, base_files if files is None else files),
             self._config,
+            objects=objects,
             most_waiting=self._options["most_waiting"],
             most_running=self._options["most_running"],
             note_unknown=self._note_unknown,
@@ -318,6 +336,14 @@ class _Plan:
             differences=compared.differences,
             queues=compared.queues,
         )
+
+    def _edited(self, cluster: Cluster, *bundles: Bundle) -> EditedObjects:
+        """The objects of *cluster* that trees of queues read, with those of `--objects`."""
+        options = self._options
+        given = [one for path in options["object_paths"] for one in read_objects(path)]
+        read = [one for bundle in bundles for one in queue_sources(bundle)]
+        namespace = context_namespace(options["kubeconfig"], options["context"]) if given else ""
+        return edited_objects(cluster.others, given, read, namespace)
 
     def _note_unknown(self, scene: Scene) -> None:
         if scene.clock_note and scene.clock_note not in self._notes:

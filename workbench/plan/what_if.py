@@ -5,6 +5,7 @@ Owns the decider of one set of policies, and its outcomes as records. Comparing 
 """
 
 import contextlib
+import copy
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,6 +111,12 @@ class Scene:
         note = shown.clock_note(bundle)
         return cls(world, pending, shown.unknown, note, objects=tuple(cluster.others))
 
+    def with_objects(self, objects: Sequence[Mapping[str, Any]]) -> "Scene":
+        """The same cluster, of which a tree of queues reads other *objects*."""
+        made = copy.copy(self)
+        made.objects = objects
+        return made
+
     @property
     def snapshot(self) -> Snapshot:
         """The nodes."""
@@ -158,7 +165,7 @@ class Decider:
         self.bundle = bundle
         self.scene = scene
         self.scheduler = Scheduler(bundle, evaluator, has_extenders=False)
-        if known is not None and known.scene is scene:
+        if known is not None and known.scene.world is scene.world:
             programs = known.bundle.program, bundle.program
             self.scheduler.reuse_from(known.scheduler, unchanged_instances(*programs))
         self.groups = PodGroups(scene.world.cache)

@@ -15,7 +15,7 @@ from tests.contract.conftest import wanted_api
 from tests.contract.harness import Api
 from tests.controlplane import ControlPlane
 from tests.deploy.rendering import DEPLOY
-from tests.engine.core.kernel.queue_world import tree_files
+from tests.engine.core.kernel.queue_world import FAIR, tree_files
 from tests.engine.core.kernel.test_turn_queue import DRF
 from workbench.cli.cluster_reading import list_newest
 from workbench.cli.main import main
@@ -312,6 +312,31 @@ async def test_queues_that_vanish_are_applied_only_if_that_is_meant(site: Site) 
     forced = await site.run(*words, "--force")
     assert forced.exit_code == 0, forced.output
     assert "tree.yaml" not in await site.data()
+
+
+async def test_queues_of_files_are_planned_next_to_the_policies_in_force(
+    site: Site, tmp_path: Path
+) -> None:
+    """Without POLICIES: the objects alone are what would change."""
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    site.write(fair_star=FAIR, tree_yaml=tree_files(FAIR, objects=[kind])["tree.yaml"])
+    index = (await site.plan(code=0))["index"]
+    assert (await site.run("apply", str(site.directory), f"--index={index}")).exit_code == 0
+    file = tmp_path / "queue.yaml"
+    file.write_text(yaml.safe_dump({**kind, "metadata": {"name": "new"}, "spec": {}}))
+    result = await site.run("plan", f"--objects={file}", "--output=json")
+    assert result.exit_code == 1, result.output
+    plan = json.loads(result.stdout)
+    assert (plan["objects"], plan["index"], plan["candidate"]) == (["Queue new"], "", "")
+    assert [one["queue"] for one in plan["queues"]["changes"]] == ["new"]
+    assert plan["queues"]["place"] == f"{file}:1"
+    printed = await site.run("plan", f"--objects={file}")
+    assert "objects    Queue new" in printed.output
+    assert "index" not in printed.output
+    file.write_text(yaml.safe_dump({**kind, "kind": "Cohort", "metadata": {"name": "new"}}))
+    refused = await site.run("plan", f"--objects={file}")
+    assert refused.exit_code == 2, refused.output
+    assert "got `Cohort`" in refused.output
 
 
 async def test_a_config_map_that_is_not_there_is_made(site: Site) -> None:
