@@ -18,8 +18,11 @@ _OF_ONE_POD: Final = frozenset(
 )
 
 
-def class_of(pod: Pod) -> bytes:
-    """A digest of what pods have in common that are equal to policies, apart from their names."""
+def class_of(pod: Pod, *, with_requests: bool = True) -> bytes:
+    """A digest of what pods have in common that are equal to policies, apart from their names.
+
+    Without *with_requests*, also of pods that differ in what they request.
+    """
     labels = sorted(label for label in pod.labels.items() if label[0] not in _OF_ONE_POD)
-    text = msgspec.json.encode((pod.namespace, labels)) + spec_text(pod)
+    text = msgspec.json.encode((pod.namespace, labels)) + spec_text(pod, with_requests)
     return hashlib.blake2b(text, digest_size=16).digest()

@@ -211,12 +211,14 @@ def _spec(type_: str, doc: str, extract: Callable[[Pod], Any], **more: Any) -> V
     return _pod(type_, doc, extract, is_spec=True, **more)
 
 
-def spec_text(pod: Pod) -> bytes:
+def spec_text(pod: Pod, with_requests: bool = True) -> bytes:
     """A text of what the fields with `is_spec` are made of, much cheaper than those.
 
     Volumes and claims are left out: their names are made up for each pod.
     """
     spec = pod.manifest.spec
+    if not with_requests:
+        spec = _without_requests(spec)
     return msgspec.json.encode(
         (
             spec.containers,
@@ -239,6 +241,20 @@ def spec_text(pod: Pod) -> bytes:
             spec.host_network,
             spec.host_users,
         )
+    )
+
+
+def _without_requests(spec: api.PodSpec) -> api.PodSpec:
+    replace = msgspec.structs.replace
+
+    def stripped(containers: tuple[api.Container, ...]) -> tuple[api.Container, ...]:
+        return tuple(replace(one, resources=api.ResourceRequirements()) for one in containers)
+
+    return replace(
+        spec,
+        containers=stripped(spec.containers),
+        init_containers=stripped(spec.init_containers),
+        resources=None,
     )
 
 

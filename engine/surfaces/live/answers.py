@@ -52,14 +52,27 @@ class PlaceCounts(msgspec.Struct, frozen=True):
     in_flight: int = 0
 
 
+class RequestRange(msgspec.Struct, frozen=True):
+    """What pods request of one resource, each and together: millicores for cpu, else units."""
+
+    least: int
+    most: int
+    total: int
+
+
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Waiting pods that are equal to policies, in one place, for one reason.
+    """Waiting pods of one group, in one place, for one reason.
+
+    Pods that are equal to policies are a group, unless the query asks for others (`by`). What a row
+    says of one pod is said of the example.
 
     Attributes:
         row_id: The same as long as the row stands for the same kind of pods; no two rows share it.
         example: `namespace/name` of one of them, the one that waits longest.
         pods: How many there are.
         names: Some of them.
+        owner: `Kind/name` of the example's controller; empty if it has none.
+        requests: By resource.
         place: `active`, `backoff`, `unschedulable`, `gated`, `permit`, `in_flight`, `binding`.
         position: In the active queue, 1 is next; of the first of them; null elsewhere.
         since: When the one that waits longest was created, or seen first.
@@ -84,6 +97,8 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     profile: str
     place: str
+    owner: str = ""
+    requests: Mapping[str, RequestRange] = {}
     position: int | None = None
     since: str | None = None
     waited_seconds: float = 0.0
@@ -108,6 +123,7 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
         counts: Of all pods, whatever the filters.
         total_pods, total_rows: That pass the filters.
         next: The cursor of the next page; null on the last.
+        values: By filter, the values that most of these pods have.
     """
 
     revision: str
@@ -118,6 +134,7 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     total_rows: int
     next: str | None
     rows: tuple[QueueRow, ...]
+    values: Mapping[str, tuple[str, ...]] = {}
 
 
 # --- one pod ---------------------------------------------------------------------------------

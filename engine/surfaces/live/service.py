@@ -198,6 +198,10 @@ class LiveAnswers:
 
     async def _queue(self, viewer: Viewer, query: Query) -> Answered:
         wanted = QueueFilter(
+            pod=query.get("pod", ""),
+            owner=query.get("owner", ""),
+            by=_one_of(query, "by", queue_page.GROUPS) or queue_page.CLASS,
+            sort=_one_of(query, "sort", queue_page.SORTS) or "next",
             namespace=query.get("namespace", ""),
             profile=query.get("profile", ""),
             reason=query.get("reason", ""),

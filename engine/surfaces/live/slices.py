@@ -38,11 +38,16 @@ def chunks_of(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 
 def first_of(
-    items: Sequence[Item], key: Callable[[Item], Any], start: int, stop: int
+    items: Sequence[Item],
+    key: Callable[[Item], Any],
+    start: int,
+    stop: int,
+    *,
+    is_reversed: bool = False,
 ) -> Steps[list[Item]]:
     """Those of *items*, in the order of *key*, from place *start* to before *stop*."""
     chunks = []
     for chunk in chunks_of(items):
-        chunks.append(sorted(chunk, key=key))
+        chunks.append(sorted(chunk, key=key, reverse=is_reversed))
         yield
-    return list(islice(heapq.merge(*chunks, key=key), start, stop))
+    return list(islice(heapq.merge(*chunks, key=key, reverse=is_reversed), start, stop))

@@ -26,6 +26,7 @@ from engine.surfaces.live.service import OK, LiveAnswers
 from engine.surfaces.page import screens
 from engine.surfaces.page.accept import form_of
 from engine.surfaces.page.handlers import PageHandlers, home_route, static_route
+from engine.surfaces.page.queue_view import BY
 from engine.surfaces.page.screens import Screen
 
 ACTIVITY: Final = "/activity"
@@ -46,6 +47,11 @@ def page_routes(
         query = {"limit": str(MOST_ROWS), **request.query} if is_map else request.query
         return await live.nodes(request.caller, query)
 
+    async def queue(request: Request) -> tuple[int, Any]:
+        is_screen = form_of(request.http.headers.get(hdrs.ACCEPT, "")) != "json"
+        query = {"by": BY, **request.query} if is_screen else request.query
+        return await live.queue(request.caller, query)
+
     async def shares(request: Request) -> tuple[int, Any]:
         is_screen = form_of(request.http.headers.get(hdrs.ACCEPT, "")) != "json"
         query = {"limit": _QUEUES_ON_A_SCREEN, **request.query} if is_screen else request.query
@@ -58,7 +64,7 @@ def page_routes(
         return OK, activity.page(live.revision, leader())
 
     table: tuple[tuple[str, Screen, Answer], ...] = (
-        (QUEUE, screens.QUEUE, answers[QUEUE]),
+        (QUEUE, screens.QUEUE, queue),
         (EXPLAIN, screens.WHY, answers[EXPLAIN]),
         (POLICIES, screens.POLICIES, answers[POLICIES]),
         (ROLLOUT, screens.ROLLOUT, answers[ROLLOUT]),

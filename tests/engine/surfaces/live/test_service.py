@@ -21,6 +21,7 @@ from engine.surfaces.live.answers import (
     PoliciesPage,
     QueuePage,
     Refusal,
+    RequestRange,
     RolloutPage,
     Score,
 )
@@ -136,6 +137,59 @@ async def test_equal_pods_are_one_row(cluster: DevCluster) -> None:
         second = await queue(app, limit="1", **{"continue": first.next or ""})
         assert second.next is None
         assert {first.rows[0].row_id, second.rows[0].row_id} == {row.row_id for row in page.rows}
+
+
+async def test_a_row_is_the_group_that_is_asked_for(cluster: DevCluster) -> None:
+    """Pods that differ in requests alone are a workload, with the range of what they request."""
+    controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "u", "controller": True}
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        for number in range(5):
+            one = pod(f"big-{number}", cpu=str(5 + number))
+            one["metadata"]["ownerReferences"] = [{**controller, "name": f"rs-{number % 2}"}]
+            cluster.create(one)
+        cluster.create(pod("other", cpu="9", nodeSelector={"disk": "tape"}))
+        await settled(app, 6)
+        got = {
+            by: sorted(row.pods for row in (await queue(app, by=by)).rows)
+            for by in ("class", "workload", "owner", "namespace", "reason")
+        }
+        assert got == {
+            "class": [1] * 6,
+            "workload": [1, 5],
+            "owner": [1, 2, 3],
+            "namespace": [1, 5],
+            "reason": [1, 5],
+        }
+        (row,) = (await queue(app, by="workload", owner="ReplicaSet/rs-0")).rows
+        assert row.requests["cpu"] == RequestRange(5000, 9000, 21000)
+        assert row.owner == "ReplicaSet/rs-0"
+        everything = await queue(app)
+        assert everything.values["owner"] == ("ReplicaSet/rs-0", "ReplicaSet/rs-1")
+        assert everything.values["policy"][0] == "NodeResourcesFit"
+        status, refusal = await app.surfaces.live.queue(ALL, {"by": "colour"})
+        assert status == 400
+        assert isinstance(refusal, Refusal)
+        want = "by: want one of class, workload, owner, namespace, reason, got `colour`"
+        assert refusal.error == want
+
+
+async def test_rows_are_sorted_and_paged(cluster: DevCluster) -> None:
+    async with scheduler(cluster) as app:
+        cluster.create(node("n", cpu="1"))
+        for number in range(6):
+            cluster.create(*(pod(f"p{number}-{i}", cpu=str(2 + number)) for i in range(1 + number)))
+        await settled(app, 21)
+
+        async def pods(**query: str) -> list[int]:
+            first = await queue(app, limit="4", **query)
+            rest = await queue(app, limit="4", **query, **{"continue": first.next or ""})
+            return [row.pods for page in (first, rest) for row in page.rows]
+
+        assert await pods(sort="pods") == [1, 2, 3, 4, 5, 6]
+        assert await pods(sort="-pods") == [6, 5, 4, 3, 2, 1]
+        names = [row.example for row in (await queue(app, sort="-pod")).rows]
+        assert names == sorted(names, reverse=True)
 
 
 async def test_rows_are_filtered(cluster: DevCluster) -> None:

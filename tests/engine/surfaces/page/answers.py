@@ -29,6 +29,7 @@ from engine.surfaces.live.answers import (
     ProblemAnswer,
     QueuePage,
     QueueRow,
+    RequestRange,
     ResourceTotal,
     ResourceUse,
     RevisionAnswer,
@@ -68,6 +69,11 @@ def row(name: str = "shop/checkout-1", **fields: Any) -> QueueRow:
         "names": (name,),
         "namespace": name.partition("/")[0],
         "profile": "default-scheduler",
+        "owner": "ReplicaSet/checkout",
+        "requests": {
+            "memory": RequestRange(32 * GIB, 32 * GIB, 32 * GIB),
+            "cpu": RequestRange(8000, 8000, 8000),
+        },
         "place": "unschedulable",
         "since": "2026-11-25T19:17:20+00:00",
         "waited_seconds": 760.0,
@@ -92,6 +98,7 @@ def queue(*rows: QueueRow, **fields: Any) -> QueuePage:
         "total_rows": len(rows),
         "next": None,
         "rows": rows,
+        "values": {"namespace": tuple({one.namespace: None for one in rows})},
     }
     return QueuePage(**(known | fields))
 
