@@ -137,6 +137,48 @@ class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, tuple[str, ...]] = {}
 
 
+# --- pods that are looked for ----------------------------------------------------------------
+
+
+class FoundPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod.
+
+    Attributes:
+        place: Of the queue, or `placed`, or `bound` if the API server reports its node.
+        owner: `Kind/name` of its controller.
+        reason: The token of why it waits.
+        queue: Its path in the tree of queues; empty if it is in none.
+        requests: Millicores for cpu, else whole units.
+        since: When it was created.
+    """
+
+    pod: str
+    place: str
+    node: str = ""
+    owner: str = ""
+    profile: str = ""
+    reason: str = ""
+    queue: str = ""
+    requests: Mapping[str, int] = {}
+    since: str | None = None
+
+
+class PodsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of `/pods`: those that wait come first, by name.
+
+    Attributes:
+        total: How many pods pass the filters.
+        next: The cursor of the next page; null on the last.
+    """
+
+    revision: str
+    at: str
+    leader: Leader
+    total: int
+    next: str | None
+    rows: tuple[FoundPod, ...]
+
+
 # --- one pod ---------------------------------------------------------------------------------
 
 
@@ -274,6 +316,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
         at: Of what moment the answer is.
         source: See `Origin`.
         outcome: See `Outcome`.
+        owner: `Kind/name` of its controller; empty if it has none.
         node: The node that it is on or would go to; empty if there is none.
         placed_on: Its current node, of a pod that is explained as if it were not placed.
         reason: The token of the dominant reason; empty for a pod with a node.
@@ -309,6 +352,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""
     source: Origin = "decided_again"
     outcome: Outcome
+    owner: str = ""
     node: str = ""
     placed_on: str = ""
     reason: str = ""
@@ -415,6 +459,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One node, and which of the pods that wait it could take.
 
     Attributes:
+        pods, total_pods: Those on it that the caller may see, some of them and how many.
         classes: Of the rows of the queue, those with the most pods.
         classes_left_out: How many rows there are beyond.
     """
@@ -423,6 +468,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     leader: Leader
     node: NodeRow
+    pods: tuple[FoundPod, ...] = ()
+    total_pods: int = 0
     classes: tuple[ClassOnNode, ...] = ()
     classes_left_out: int = 0
 

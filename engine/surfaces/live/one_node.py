@@ -14,6 +14,7 @@ from engine.surfaces.live.answers import (
     NodesPage,
     NodeVerdicts,
     PodAnswer,
+    PodsPage,
     QueuePage,
     QueueRow,
     Refusal,
@@ -31,6 +32,7 @@ async def node_answer(live: LiveAnswers, viewer: Viewer, name: str) -> Answered:
     node = next((row for row in nodes.rows if row.name == name), None)
     if node is None:
         return UNKNOWN, Refusal(error=f"no node `{name[:80]}` is known here")
+    _, pods = await live.pods(viewer, {"node": name})
     _, queue = await live.queue(viewer, {"limit": str(queue_page.MOST_ROWS)})
     rows: Sequence[QueueRow] = ()
     total = 0
@@ -42,6 +44,8 @@ async def node_answer(live: LiveAnswers, viewer: Viewer, name: str) -> Answered:
         at=nodes.at,
         leader=nodes.leader,
         node=node,
+        pods=pods.rows if isinstance(pods, PodsPage) else (),
+        total_pods=pods.total if isinstance(pods, PodsPage) else 0,
         classes=tuple([await _class(live, viewer, row, name) for row in largest]),
         classes_left_out=total - len(largest),
     )

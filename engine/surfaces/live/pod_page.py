@@ -24,6 +24,7 @@ from engine.surfaces.live.answers import Origin, Outcome, PodAnswer, PreemptionA
 from engine.surfaces.live.decision_record import DecidedPod, DecisionRecord
 from engine.surfaces.live.explainer import Question
 from engine.surfaces.live.moments import Moments, at_text
+from engine.surfaces.live.owner import owner_text
 from engine.surfaces.live.queue_page import PERMIT, QueueRows
 from engine.surfaces.live.ranking import MadeRanking
 from engine.surfaces.live.rules import Rules
@@ -126,6 +127,7 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments, rules: R
         explained,
         pod=known.pod.key,
         uid=known.pod.uid,
+        owner=owner_text(known.pod),
         at=at_text(moments.now),
         queue=known.row,
         moves=known.moves,

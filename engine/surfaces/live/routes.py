@@ -13,6 +13,7 @@ Answer = Callable[[Request], Awaitable[tuple[int, Any]]]
 """Answers a request: the HTTP status, and a record."""
 
 QUEUE: Final = "/queue"
+PODS: Final = "/pods"
 EXPLAIN: Final = "/explain/{namespace}/{pod}"
 NODES: Final = "/nodes"
 SHARES: Final = "/queues"
@@ -21,7 +22,7 @@ POLICIES: Final = "/policies"
 ROLLOUT: Final = "/rollout"
 
 #: The addresses whose answers leave out what the caller may not see.
-FILTERED: Final = frozenset({QUEUE, EXPLAIN, NODES, SHARES, SHARE, ROLLOUT})
+FILTERED: Final = frozenset({QUEUE, PODS, EXPLAIN, NODES, SHARES, SHARE, ROLLOUT})
 
 
 def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
@@ -33,6 +34,7 @@ def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
 
     return {
         QUEUE: lambda request: live.queue(request.caller, request.query),
+        PODS: lambda request: live.pods(request.caller, request.query),
         EXPLAIN: explain,
         NODES: lambda request: live.nodes(request.caller, request.query),
         SHARES: lambda request: live.shares(request.caller, request.query),

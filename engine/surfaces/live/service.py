@@ -18,7 +18,7 @@ from engine.lib.clock import Clock
 from engine.policy.errors import PolicyErrors
 from engine.rollout.control import RolloutControl
 from engine.rollout.rollout import Rollout
-from engine.surfaces.live import nodes_page, queue_page, shares_page
+from engine.surfaces.live import nodes_page, pods_page, queue_page, shares_page
 from engine.surfaces.live.answers import Leader, PodAnswer, Refusal, Victim
 from engine.surfaces.live.decision_record import DecisionRecord
 from engine.surfaces.live.explainer import Busy, Explainer, LimitReached
@@ -26,6 +26,8 @@ from engine.surfaces.live.held_rows import named_namespaces
 from engine.surfaces.live.moments import Moments
 from engine.surfaces.live.nodes_page import nodes_page as make_nodes_page
 from engine.surfaces.live.pod_page import KnownPod, known_pod, pod_answer
+from engine.surfaces.live.pods_page import PodFilter, matches
+from engine.surfaces.live.pods_page import pods_page as make_pods_page
 from engine.surfaces.live.policies_page import PoliciesAnswers
 from engine.surfaces.live.queue_page import QueueFilter, QueueRows
 from engine.surfaces.live.rollout_page import EditSource, namespaces_of, rollout_page
@@ -135,6 +137,10 @@ class LiveAnswers:
         """`/queue`."""
         return await self._answered(lambda: self._queue(viewer, query), leaders_only=True)
 
+    async def pods(self, viewer: Viewer, query: Query) -> Answered:
+        """`/pods`."""
+        return await self._answered(lambda: self._pods(viewer, query), leaders_only=True)
+
     async def explain(self, viewer: Viewer, query: Query, namespace: str, pod: str) -> Answered:
         """`/explain/NAMESPACE/POD`; the nodes of `node`, by commas, are reported one by one."""
         return await self._answered(
@@ -212,6 +218,22 @@ class LiveAnswers:
             offset=_number(query, "continue", 0, 0),
         )
         return OK, await in_slices(self._rows.page(wanted, self._leader()), self._clock)
+
+    async def _pods(self, viewer: Viewer, query: Query) -> Answered:
+        names = ("text", "namespace", "node", "owner")
+        wanted = PodFilter(**{name: query.get(name, "") for name in names})
+        found = await in_slices(matches(self._kernel, wanted), self._clock)
+        steps = make_pods_page(
+            self._kernel,
+            found,
+            revision=self.revision,
+            leader=self._leader(),
+            clock=self._clock,
+            readable=await self._readable(viewer, lambda: {one.pod.namespace for one in found}),
+            limit=_number(query, "limit", pods_page.ROWS, 1, pods_page.MOST_ROWS),
+            offset=_number(query, "continue", 0, 0),
+        )
+        return OK, await in_slices(steps, self._clock)
 
     async def _nodes(self, viewer: Viewer, query: Query) -> Answered:
         steps = make_nodes_page(

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.surfaces.live.answers import NodeAnswer, NodeRow, NodesPage, ResourceTotal
+from engine.surfaces.page.words import in_order
 
 #: The lower bounds of the map's steps; a node is in the last that its share reaches.
 STEPS: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)
-#: Resources in the order in which people look at them; others follow by name.
-_FIRST: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 _MOST_LISTED: Final = 100
 
 
@@ -88,12 +87,6 @@ def step(share: float) -> int:
 def is_closed(row: NodeRow) -> bool:
     """True for a node that takes no pods, whatever is free."""
     return not row.is_ready or row.is_unschedulable
-
-
-def in_order(resources: Iterable[str]) -> list[str]:
-    """Resources, those that people look at first before the others."""
-    ranks = {name: rank for rank, name in enumerate(_FIRST)}
-    return sorted(resources, key=lambda name: (ranks.get(name, len(_FIRST)), name))
 
 
 def _fullest_first(row: NodeRow) -> tuple[float, str]:

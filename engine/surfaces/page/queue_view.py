@@ -5,9 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.surfaces.live.answers import PodAnswer, PolicyAnswer, QueuePage, QueueRow, RequestRange
-from engine.surfaces.page.nodes_view import in_order
-from engine.surfaces.page.words import amount, query
+from engine.surfaces.live.answers import (
+    PodAnswer,
+    PodsPage,
+    PolicyAnswer,
+    QueuePage,
+    QueueRow,
+    RequestRange,
+)
+from engine.surfaces.page.words import amount, amounts, in_order, named_amount, query
 
 #: Places by the name of their count, in the order in which pods come to them.
 _PLACES: Final = (
@@ -124,6 +130,19 @@ class QueueView:
 
 
 @dataclass(frozen=True)
+class PodsView:
+    """The pods that were looked for.
+
+    Attributes:
+        named: The filters but the text.
+        next: The address of the next page; empty on the last.
+    """
+
+    named: Mapping[str, str]
+    next: str
+
+
+@dataclass(frozen=True)
 class PodView:
     """The screen of one pod.
 
@@ -191,21 +210,23 @@ def _row(row: QueueRow, by: str, filters: Mapping[str, str]) -> RowView:
         address=query({**filters, "place": row.place, "reason": row.reason, **narrower}),
         nodes=f"{found[1]} of {found[2]}" if found else "",
         requests=", ".join(_range(name, row.requests[name]) for name in resources),
-        total=", ".join(_amount(name, row.requests[name].total) for name in resources)
+        total=amounts({name: one.total for name, one in row.requests.items()})
         if row.pods > 1
         else "",
     )
 
 
 def _range(resource: str, one: RequestRange) -> str:
-    most = _amount(resource, one.most)
+    most = named_amount(resource, one.most)
     return most if one.least == one.most else f"{amount(one.least, resource)}–{most}"
 
 
-def _amount(resource: str, value: int) -> str:
-    # Bytes have a unit that says enough of memory.
-    text = amount(value, resource)
-    return text if resource == "memory" else f"{text} {resource}"
+def pods_view(page: PodsPage, asked: Mapping[str, str]) -> PodsView:
+    """What the template shows for *page*, which was *asked* for."""
+    filters = {name: asked.get(name, "") for name in ("text", "namespace", "node", "owner")}
+    # What is looked for by a link is named; what is typed stays in its field.
+    named = {name: value for name, value in filters.items() if value and name != "text"}
+    return PodsView(named, query(filters | {"continue": page.next}) if page.next else "")
 
 
 def pod_view(answer: PodAnswer) -> PodView:

@@ -14,6 +14,7 @@ from engine.surfaces.live.routes import (
     EXPLAIN,
     FILTERED,
     NODES,
+    PODS,
     POLICIES,
     QUEUE,
     ROLLOUT,
@@ -65,6 +66,7 @@ def page_routes(
 
     table: tuple[tuple[str, Screen, Answer], ...] = (
         (QUEUE, screens.QUEUE, queue),
+        (PODS, screens.PODS, answers[PODS]),
         (EXPLAIN, screens.WHY, answers[EXPLAIN]),
         (POLICIES, screens.POLICIES, answers[POLICIES]),
         (ROLLOUT, screens.ROLLOUT, answers[ROLLOUT]),

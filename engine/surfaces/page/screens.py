@@ -7,7 +7,7 @@ from typing import Any, Final
 from engine.surfaces.page.activity_view import activity_view
 from engine.surfaces.page.nodes_view import node_view, nodes_view
 from engine.surfaces.page.policies_view import policies_view
-from engine.surfaces.page.queue_view import pod_view, queue_view
+from engine.surfaces.page.queue_view import pod_view, pods_view, queue_view
 from engine.surfaces.page.rollout_view import rollout_view
 from engine.surfaces.page.shares_view import share_view, shares_view
 
@@ -44,6 +44,7 @@ class Screen:
 
 
 QUEUE: Final = Screen("queue", "Queue", queue_view, "/queue", "queue")
+PODS: Final = Screen("pods", "Pods", pods_view, section="queue", seconds=5.0)
 WHY: Final = Screen(
     "why", "Why", lambda answer, _asked: pod_view(answer), section="queue", seconds=5.0
 )

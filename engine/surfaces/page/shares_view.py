@@ -16,9 +16,8 @@ from engine.surfaces.live.share_answers import (
     SharesPage,
 )
 from engine.surfaces.live.shares_page import BORROWING, STARVED
-from engine.surfaces.page.nodes_view import in_order
 from engine.surfaces.page.queue_view import Tab
-from engine.surfaces.page.words import amount, query
+from engine.surfaces.page.words import amount, in_order, query
 
 #: What the tree can be filtered by; `continue` is where a page begins.
 FILTERS: Final = ("queue", "resource", "state")

@@ -4,7 +4,7 @@ Owns the filters of the templates. Each returns plain text, which the template e
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -12,6 +12,8 @@ from urllib.parse import quote, urlencode
 from engine.lib.printable import counted
 
 _BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+#: Resources in the order in which people look at them; others follow by name.
+_FIRST: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 #: Words for what the answers name by a token.
 _WORDS: Final = {
     "permit": "in permit",
@@ -82,6 +84,23 @@ def amount(value: float, resource: str) -> str:
     if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
         return _bytes(value)
     return f"{value:,.0f}"
+
+
+def amounts(values: Mapping[str, float]) -> str:
+    """Amounts of several resources: `4 cpu, 32 GiB, 8 nvidia.com/gpu`."""
+    return ", ".join(named_amount(name, values[name]) for name in in_order(values))
+
+
+def named_amount(resource: str, value: float) -> str:
+    """An amount with the name of the resource; a unit of bytes says enough of memory."""
+    text = amount(value, resource)
+    return text if resource == "memory" else f"{text} {resource}"
+
+
+def in_order(resources: Iterable[str]) -> list[str]:
+    """Resources, those that people look at first before the others."""
+    ranks = {name: rank for rank, name in enumerate(_FIRST)}
+    return sorted(resources, key=lambda name: (ranks.get(name, len(_FIRST)), name))
 
 
 def _bytes(value: float) -> str:
@@ -162,6 +181,7 @@ def is_web(address: str) -> bool:
 FILTERS: Final = {
     "age": age,
     "amount": amount,
+    "amounts": amounts,
     "clock": clock,
     "is_web": is_web,
     "key": key,

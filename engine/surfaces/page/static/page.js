@@ -112,7 +112,7 @@
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest("input, textarea, select");
     if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-    const field = screen.querySelector(".filters input:not([type=hidden])");
+    const field = document.querySelector(".find input");
     if (field) {
       event.preventDefault();
       field.focus();

@@ -18,6 +18,7 @@ from engine.surfaces.live.answers import (
     Leader,
     NodesPage,
     PodAnswer,
+    PodsPage,
     PoliciesPage,
     QueuePage,
     Refusal,
@@ -172,6 +173,51 @@ async def test_a_row_is_the_group_that_is_asked_for(cluster: DevCluster) -> None
         assert isinstance(refusal, Refusal)
         want = "by: want one of class, workload, owner, namespace, reason, got `colour`"
         assert refusal.error == want
+
+
+async def test_pods_are_found_waiting_or_placed(cluster: DevCluster) -> None:
+    """By parts of names, owners, nodes and labels; only where the caller may see them."""
+    controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "uid": "u", "controller": True}
+    async with scheduler(cluster) as app:
+        cluster.create(node("node-1", cpu="2"))
+        for name, cpu, labels in (
+            ("web-1", "1", {"app": "web"}),
+            ("web-big", "9", {"app": "web", "tier": "gold"}),
+            ("db", "1", {"app": "db"}),
+        ):
+            one = pod(name, cpu=cpu, labels=labels)
+            one["metadata"]["ownerReferences"] = [{**controller, "name": f"rs-{labels['app']}"}]
+            cluster.create(one)
+        await settled(app, 1)
+        await eventually(lambda: app.kernel.cache.assumed_count == 0 and app.cache.pod_count == 2)
+
+        async def found(viewer: Any = ALL, **query: str) -> list[str]:
+            status, page = await app.surfaces.live.pods(viewer, query)
+            assert status == 200
+            assert isinstance(page, PodsPage)
+            assert page.total == len(page.rows)
+            return [row.pod.partition("/")[2] for row in page.rows]
+
+        for want, query in (
+            (["web-big", "db", "web-1"], {}),
+            (["web-big", "web-1"], {"text": "WEB"}),
+            (["web-big"], {"text": "app=web gold"}),
+            (["db", "web-1"], {"text": "node-1"}),
+            (["db"], {"text": "replicaset/rs-db"}),
+            ([], {"text": "web db"}),
+            (["db", "web-1"], {"node": "node-1"}),
+            (["web-big", "web-1"], {"owner": "ReplicaSet/rs-web", "namespace": "default"}),
+        ):
+            assert await found(**query) == want, query
+        assert await found(OfOneNamespace("default"), text="web-big") == ["web-big"]
+        assert await found(OfOneNamespace("other")) == []
+        _, page = await app.surfaces.live.pods(ALL, {"text": "web"})
+        assert isinstance(page, PodsPage)
+        waits, runs = page.rows
+        assert (waits.reason, waits.node, waits.owner) == (
+            "InsufficientResources", "", "ReplicaSet/rs-web",
+        )  # fmt: skip
+        assert (runs.place, runs.node) == ("bound", "node-1")
 
 
 async def test_rows_are_sorted_and_paged(cluster: DevCluster) -> None:

@@ -15,6 +15,7 @@ from engine.surfaces.live.answers import (
     ClassOnNode,
     Command,
     FileDiff,
+    FoundPod,
     Leader,
     NodeAnswer,
     NodeGroup,
@@ -23,6 +24,7 @@ from engine.surfaces.live.answers import (
     NodesPage,
     PlaceCounts,
     PodAnswer,
+    PodsPage,
     PoliciesPage,
     PolicyAnswer,
     PreemptionAnswer,
@@ -103,10 +105,43 @@ def queue(*rows: QueueRow, **fields: Any) -> QueuePage:
     return QueuePage(**(known | fields))
 
 
+def found(name: str = "shop/checkout-1", **fields: Any) -> FoundPod:
+    """A pod that was looked for."""
+    known: dict[str, Any] = {
+        "pod": name,
+        "place": "bound",
+        "node": "node-2",
+        "owner": "ReplicaSet/checkout",
+        "profile": "default-scheduler",
+        "queue": "web",
+        "requests": {"memory": 32 * GIB, "cpu": 8000},
+        "since": "2026-11-25T19:17:20+00:00",
+    }
+    return FoundPod(**(known | fields))
+
+
+def pods(*rows: FoundPod, **fields: Any) -> PodsPage:
+    """A page of pods that were looked for."""
+    rows = rows or (
+        found("shop/checkout-1", place="gated", node="", reason="GatedByPolicy"),
+        found("shop/checkout-2"),
+    )
+    known: dict[str, Any] = {
+        "revision": REVISION,
+        "at": AT,
+        "leader": LEADER,
+        "total": len(rows),
+        "next": None,
+        "rows": rows,
+    }
+    return PodsPage(**(known | fields))
+
+
 def pod(**fields: Any) -> PodAnswer:
     """The answer about a pod that no node fits."""
     known: dict[str, Any] = {
         "pod": "shop/checkout-1",
+        "owner": "ReplicaSet/checkout",
         "profile": "default-scheduler",
         "revision": REVISION,
         "at": AT,
@@ -378,6 +413,8 @@ def one_node() -> NodeAnswer:
         at=AT,
         leader=LEADER,
         node=node(7, 0.8, taints=("gpu=true:NoSchedule",), nominated=("shop/next",)),
+        pods=(found("shop/api-3"), found("shop/api-4", place="placed")),
+        total_pods=2,
         classes=(
             ClassOnNode(
                 row=row("batch/render-1", pods=9812),

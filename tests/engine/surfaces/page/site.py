@@ -14,6 +14,7 @@ from engine.surfaces.page.screens import (
     ACTIVITY,
     NODE,
     NODES,
+    PODS,
     POLICIES,
     QUEUE,
     ROLLOUT,
@@ -27,6 +28,7 @@ from tests.engine.surfaces.page import answers
 
 _SCREENS: Final[Mapping[str, Screen]] = {
     "/queue": QUEUE,
+    "/pods": PODS,
     "/explain/{namespace}/{pod}": WHY,
     "/policies": POLICIES,
     "/rollout": ROLLOUT,
@@ -41,6 +43,7 @@ _SCREENS: Final[Mapping[str, Screen]] = {
 def _answers() -> dict[str, Any]:
     return {
         "/queue": answers.queue(answers.row()),
+        "/pods": answers.pods(),
         "/explain/{namespace}/{pod}": answers.pod(),
         "/policies": answers.policies(),
         "/rollout": answers.rollout(),

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCREENS: Final = {
     "/queue": "shop/checkout-1",
+    "/pods?text=check": "2 pods with check in their name",
     "/explain/shop/checkout-1": "Add a node with at least 8 CPU",
     "/policies": "a node has no field `lables`",
     "/rollout": "prefer_disk.star:12",
@@ -90,6 +91,36 @@ async def test_filters_and_links_need_no_javascript(browser: Browser, site: Site
         await expect(page.locator("h1")).to_have_text("shop/checkout-1")
 
 
+def _ending(end: str) -> Callable[[str], bool]:
+    return lambda url: url.endswith(end)
+
+
+async def test_links_lead_from_everything_to_everything(browser: Browser, site: Site) -> None:
+    """Without JavaScript: from a search to a pod, its node, a pod of the node, its owner."""
+    site.answers[WHY] = answers.placed_pod()
+    async with visiting(browser, java_script_enabled=False) as visit:
+        page = visit.page
+        await page.goto(site.url + "/activity")
+        await page.get_by_label("Find a pod").fill("app=check out")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(_ending("/pods?text=app%3Dcheck+out"))
+        await expect(page.get_by_label("Find a pod")).to_have_value("app=check out")
+        await page.get_by_role("link", name="shop/checkout-2").click()
+        await page.wait_for_url(_ending("/explain/shop/checkout-2"))
+        ranked = page.locator("#ranking tbody tr").nth(1).get_by_role("link")
+        await expect(ranked).to_have_attribute("href", "/nodes/node-1")
+        await page.locator(".facts").get_by_role("link", name="node-2").click()
+        await page.wait_for_url(_ending("/nodes/node-2"))
+        rejecting = page.get_by_role("link", name="TaintToleration")
+        await expect(rejecting).to_have_attribute("href", "/queue?policy=TaintToleration")
+        row = page.locator("#pods tbody tr").first
+        await expect(row.get_by_role("link", name="web", exact=True)).to_have_attribute(
+            "href", "/queues/web"
+        )
+        await row.get_by_role("link", name="ReplicaSet/checkout").click()
+        await page.wait_for_url(_ending("/pods?namespace=shop&owner=ReplicaSet/checkout"))
+
+
 async def test_rows_are_sorted_and_grouped_without_javascript(browser: Browser, site: Site) -> None:
     async with visiting(browser, java_script_enabled=False) as visit:
         page = visit.page
@@ -97,15 +128,17 @@ async def test_rows_are_sorted_and_grouped_without_javascript(browser: Browser, 
         header = page.get_by_role("columnheader", name="Oldest")
         for order, asked in (("ascending", "waiting"), ("descending", "-waiting")):
             await header.get_by_role("link").click()
-            assert page.url.endswith(f"/queue?namespace=shop&sort={asked}")
+            await page.wait_for_url(_ending(f"/queue?namespace=shop&sort={asked}"))
             await expect(header).to_have_attribute("aria-sort", order)
         await page.get_by_role("link", name="owner", exact=True).click()
-        assert page.url.endswith("/queue?namespace=shop&by=owner&sort=-pods")
+        await page.wait_for_url(_ending("/queue?namespace=shop&by=owner&sort=-pods"))
         row = page.locator("tbody tr")
         await row.get_by_role("link", name="ReplicaSet/checkout").click()
-        assert page.url.endswith(
-            "?namespace=shop&owner=ReplicaSet%2Fcheckout"
-            "&reason=InsufficientResources&place=unschedulable"
+        await page.wait_for_url(
+            _ending(
+                "?namespace=shop&owner=ReplicaSet%2Fcheckout"
+                "&reason=InsufficientResources&place=unschedulable"
+            )
         )
 
 
@@ -158,7 +191,7 @@ async def test_what_is_typed_into_a_filter_outlives_an_update(browser: Browser, 
         page = visit.page
         await page.goto(site.url + "/queue")
         await expect(page.locator("#live")).to_have_text("live")
-        await page.keyboard.press("/")
+        await page.get_by_label("pod", exact=True).click()
         await page.keyboard.type("half a wo")
         site.answers["/queue"] = answers.queue(answers.row("shop/new"))
         await expect(page.locator("tbody")).to_contain_text("new")
@@ -368,6 +401,7 @@ def _evil_answers() -> dict[str, Any]:
     one_node = msgspec.structs.replace(
         answers.one_node(),
         node=node,
+        pods=(answers.found(f"shop/{EVIL}", owner=EVIL),),
         classes=(ClassOnNode(row=row, verdict="rejects", rejections={EVIL: (EVIL,)}),),
     )
     activity = answers.activity(3)
@@ -375,6 +409,17 @@ def _evil_answers() -> dict[str, Any]:
     return {
         "/queue": answers.queue(row),
         WHY: why,
+        "/pods": answers.pods(
+            answers.found(
+                f"shop/{EVIL}",
+                place=EVIL,
+                node=EVIL,
+                owner=EVIL,
+                queue=EVIL,
+                reason=EVIL,
+                requests={EVIL: 1},
+            )
+        ),
         "/policies": msgspec.structs.replace(page, revisions=(edit,), files=texts),
         "/rollout": _evil_rollout(),
         "/nodes": msgspec.structs.replace(nodes, rows=(node,)),
@@ -504,7 +549,7 @@ async def test_every_control_is_reached_by_keyboard(browser: Browser, site: Site
             reached.add(await page.evaluate("document.activeElement.textContent.trim()"))
         assert {"Policies", "Rollout", "Nodes", "Activity", "Filter", "shop/checkout-1"} <= reached
         await page.keyboard.press("/")
-        await expect(page.get_by_label("pod", exact=True)).to_be_focused()
+        await expect(page.get_by_label("Find a pod")).to_be_focused()
 
 
 _CONTRAST: Final = """() => {

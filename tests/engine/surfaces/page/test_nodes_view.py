@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from engine.surfaces.live.answers import NodesPage, ResourceUse
-from engine.surfaces.page.nodes_view import in_order, nodes_view, step
+from engine.surfaces.page.nodes_view import nodes_view, step
+from engine.surfaces.page.words import in_order
 from tests.engine.surfaces.page import answers
 
 
