@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from engine.core.caching.snapshot import Snapshot
+from engine.core.framework.reasons import is_plugin
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Taint
 from engine.core.model.pod import Pod
@@ -28,8 +29,6 @@ _MOST_SETS: Final = 100
 # Up to so many nodes are looked at one by one.
 _FEW: Final = 64
 _FIT: Final = "NodeResourcesFit"
-# The kubelet refuses what these reject, so a pod that is placed without them does not run.
-_CHECKED_BY_KUBELETS: Final = frozenset({_FIT, "NodePorts", "NodeName", "NodeAffinity", "PodSpec"})
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"
 
@@ -66,7 +65,8 @@ def remedies(
         if not rejected:
             continue
         alone = table.slots_rejected_only_by(policy).tolist()
-        if alone and policy not in _CHECKED_BY_KUBELETS:
+        # Without a plugin a pod is placed where a kubelet refuses it, or where it does not work.
+        if alone and not is_plugin(policy):
             found.append(Remedy(policy, "leave this policy out", len(alone)))
         match policy:
             case "NodeUnschedulable":
@@ -77,12 +77,11 @@ def remedies(
         fits = bool(alone)
         match policy:
             case "NodeResourcesFit":
-                # A node that has no such resource at all does not get it when pods go.
-                near = [info for info in infos if _has_each(pod, info)] if fits else []
+                near = _near(pod, infos) if fits else []
                 if not near:
                     fits = False
                     others = (snapshot.infos[slot] for slot in rejected)
-                    near = [info for info in others if info is not None and _has_each(pod, info)]
+                    near = _near(pod, [info for info in others if info is not None])
                 found += _capacity(pod, near, nominator, fits)
                 found += _too_large(pod, snapshot)
             case "TaintToleration":
@@ -162,10 +161,15 @@ def _capacity(
         yield Remedy(_FIT, f"{info.name} lacks {amounts}", int(fits))
 
 
-def _has_each(pod: Pod, info: NodeInfo) -> bool:
-    """True if the node offers some of each resource that the pod requests."""
-    offered = info.node.allocatable if info.node is not None else {}
-    return all(offered.get(name, 0) > 0 for name, amount in pod.requests.items() if amount > 0)
+def _near(pod: Pod, infos: Sequence[NodeInfo]) -> list[NodeInfo]:
+    """Those of *infos* that are at least half as large as the pod asks for, of each resource."""
+    return [info for info in infos if _offers(pod, info, 2)]
+
+
+def _offers(pod: Pod, info: NodeInfo, times: int) -> bool:
+    """True if the node, *times* as large and empty, would have what the pod requests."""
+    there = info.node.allocatable if info.node is not None else {}
+    return all(times * there.get(name, 0) >= amount for name, amount in pod.requests.items())
 
 
 def _too_large(pod: Pod, snapshot: Snapshot) -> Iterator[Remedy]:
@@ -197,9 +201,8 @@ def shape_text(pod: Pod) -> str:
 def is_offered(pod: Pod, snapshot: Snapshot) -> bool:
     """True if some node, were it empty, would have what *pod* requests."""
     return any(
-        all(info.node.allocatable.get(name, 0) >= amount for name, amount in pod.requests.items())
+        info is not None and info.node is not None and _offers(pod, info, 1)
         for info in snapshot.infos
-        if info is not None and info.node is not None
     )
 
 

@@ -215,8 +215,9 @@ class PolicyAnswer(msgspec.Struct, frozen=True, kw_only=True):
         decides: How many would be feasible without it.
         waits_for: The events after which the queue tries the pod again because of it.
         failed: It failed for the pod or for a node, so the counts are incomplete.
-        groups: The nodes, the largest group first, rejected ones before the others. There may be
-            more than are listed.
+        groups: The nodes, rejected ones first: those on which evicting pods could help and the
+            fewest reasons reject the pod, then the largest group. There may be more than are
+            listed.
         groups_left_out: How many groups are not listed.
     """
 
@@ -307,6 +308,14 @@ class PreemptionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pods: int = 1
 
 
+class QueueMove(msgspec.Struct, frozen=True):
+    """When a pod came to a place of the queue, which (see `QueueRow`), and what moved it there."""
+
+    at: str
+    place: str
+    why: str
+
+
 class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Why a pod is where it is, or nowhere.
 
@@ -323,6 +332,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
         headline: The answer in one sentence.
         node_helps: A further node could help.
         node_shape: What such a node must offer, where resources are what lacks.
+        is_new_shape: No node that is there, were it empty, offers that.
         next_step: What to do about it, in one sentence; empty if there is nothing to do.
         message: The text of the pod's event.
         words: Explanations of less obvious phrases of the message.
@@ -359,13 +369,14 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
     headline: str = ""
     node_helps: bool = False
     node_shape: str = ""
+    is_new_shape: bool = False
     next_step: str = ""
     message: str = ""
     words: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     queue: QueueRow | None = None
     turn: TurnAnswer | None = None
-    moves: tuple[str, ...] = ()
+    moves: tuple[QueueMove, ...] = ()
     nodes: int = 0
     feasible: int = 0
     policies: tuple[PolicyAnswer, ...] = ()

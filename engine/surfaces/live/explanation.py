@@ -111,10 +111,11 @@ def explain(subject: Subject) -> PodAnswer:
         helps = tuple(remedies(pod, snapshot, table, subject.nominator, kept_by))
     subject.check()
     next_step = "" if cause is None else reasons.kind_of(cause.token).next_step
-    shape = ""
+    shape, is_new_shape = "", False
     if cause is not None and cause.token == reasons.INSUFFICIENT and cause.node_helps:
         shape = shape_text(pod)
-        if shape and not is_offered(pod, snapshot):
+        is_new_shape = bool(shape) and not is_offered(pod, snapshot)
+        if is_new_shape:
             next_step = f"lower the pod's requests, or add a node that offers {shape}"
     preemption = None
     if not is_placed and held is None:
@@ -136,6 +137,7 @@ def explain(subject: Subject) -> PodAnswer:
         else _headline(pod, outcome, node, len(explanation.totals), snapshot, cause),
         node_helps=cause is not None and cause.node_helps,
         node_shape=shape,
+        is_new_shape=is_new_shape,
         next_step=next_step,
         message=message,
         words=in_words(message),
@@ -150,7 +152,7 @@ def explain(subject: Subject) -> PodAnswer:
         ties=ties,
         asked=tuple(_asked(name, table, ranking) for name in subject.asked),
         notes=(
-            *_notes(bundle, profile, pod, subject.unknown_facts),
+            *_notes(bundle, profile, pod, subject.unknown_facts, is_placed=is_placed),
             *([_once_let(len(explanation.totals), snapshot.node_count)] if held else ()),
         ),
         failures=tuple(failures),
@@ -265,15 +267,15 @@ def _asked(name: str, table: VerdictTable, ranking: Ranking) -> NodeVerdicts:
 
 
 def _notes(
-    bundle: Bundle, profile: Profile, pod: Pod, unknown_facts: Sequence[str]
+    bundle: Bundle, profile: Profile, pod: Pod, unknown_facts: Sequence[str], *, is_placed: bool
 ) -> tuple[str, ...]:
     notes = []
     if pod.is_terminating:
         notes.append("the pod is being deleted: a scheduler does not try it any more")
     if bundle.extenders:
         notes.append("extenders are configured; they are not called here")
-    if profile.at("permit"):
-        notes.append("`permit` is not called here")
+    if profile.at("permit") and is_placed:
+        notes.append("whether it would wait there, in permit, was not asked")
     notes += [
         f"a scheduler has a node for it and reports: {condition.message}"
         for condition in pod.manifest.status.conditions

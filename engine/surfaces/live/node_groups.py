@@ -42,7 +42,7 @@ def _policy_answer(
     codes = column.codes[table.slots]
     rejects = int(np.count_nonzero(codes > 0))
     groups = list(_groups(table, column, codes, rules))
-    groups.sort(key=lambda group: (group.verdict == "fits", -group.count, group.reason))
+    groups.sort(key=_nearest_first)
     return PolicyAnswer(
         policy=column.policy,
         fits=int(np.count_nonzero(codes == 0)),
@@ -53,6 +53,12 @@ def _policy_answer(
         groups=tuple(groups[:_MOST_GROUPS]),
         groups_left_out=max(0, len(groups) - _MOST_GROUPS),
     )
+
+
+def _nearest_first(group: NodeGroup) -> tuple[Any, ...]:
+    """Near misses first: where pods that go would help, and the fewest reasons reject the pod."""
+    reasons = group.reason.count(", ")
+    return group.verdict == "fits", not group.is_resolvable, reasons, -group.count, group.reason
 
 
 def _groups(

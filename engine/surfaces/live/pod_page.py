@@ -16,11 +16,18 @@ from engine.core.kernel.reclaims import Reclaimed
 from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
 from engine.core.queueing.queued_pod import QueuedPod
-from engine.core.queueing.transitions import Place
+from engine.core.queueing.transitions import Move, Place
 from engine.explaining.event_words import in_words
 from engine.explaining.reclaim_words import reclaim_text
 from engine.lib.printable import counted
-from engine.surfaces.live.answers import Origin, Outcome, PodAnswer, PreemptionAnswer, QueueRow
+from engine.surfaces.live.answers import (
+    Origin,
+    Outcome,
+    PodAnswer,
+    PreemptionAnswer,
+    QueueMove,
+    QueueRow,
+)
 from engine.surfaces.live.decision_record import DecidedPod, DecisionRecord
 from engine.surfaces.live.explainer import Question
 from engine.surfaces.live.moments import Moments, at_text
@@ -42,7 +49,7 @@ class KnownPod:
         queued: Its entry of the queue, if it has one.
         row: Its row, if it waits.
         turn: Where it stands in the tree of queues; None if it is in none.
-        moves: What moved it through the queue.
+        moves: What moved it through the queue, the latest at the end.
         decided: The last decision about it, if it is known.
         reclaimed: The latest reclaim for it, if there was one.
         canary: The revision on its way that decides it; "" if the policies in force do.
@@ -54,7 +61,7 @@ class KnownPod:
     queued: QueuedPod | None = None
     row: QueueRow | None = None
     turn: Turn | None = None
-    moves: tuple[str, ...] = ()
+    moves: Sequence[Move] = ()
     decided: DecidedPod | None = None
     is_evicting: bool = False
     reclaimed: Reclaimed | None = None
@@ -69,9 +76,7 @@ class KnownPod:
         return Question(pod=pod, node=self.node, gate=gate, turn=self.turn, asked=asked)
 
 
-def known_pod(
-    kernel: Kernel, rows: QueueRows, record: DecisionRecord, key: str, monotonic: float
-) -> KnownPod | None:
+def known_pod(kernel: Kernel, rows: QueueRows, record: DecisionRecord, key: str) -> KnownPod | None:
     """What is known of the pod `namespace/name`; None if there is none."""
     queued = kernel.queue.named(key)
     pod = None if queued is None else queued.pod
@@ -90,7 +95,7 @@ def known_pod(
         queued=queued,
         row=rows.row_of(key),
         turn=turn_of(kernel.turns, kernel.shares, pod.uid),
-        moves=() if queued is None else tuple(move.text(monotonic) for move in queued.moves),
+        moves=() if queued is None else queued.moves,
         decided=record.of(pod.uid),
         is_evicting=pod.uid in kernel.preemptions,
         reclaimed=kernel.reclaims.for_taker(key),
@@ -130,7 +135,10 @@ def pod_answer(known: KnownPod, explained: PodAnswer, moments: Moments, rules: R
         owner=owner_text(known.pod),
         at=at_text(moments.now),
         queue=known.row,
-        moves=known.moves,
+        moves=tuple(
+            QueueMove(moments.text(move.at) or "", move.place.label, move.why)
+            for move in known.moves
+        ),
         **replaced,
     )
 
@@ -190,6 +198,7 @@ def _of_placed(known: KnownPod, explained: PodAnswer, moments: Moments) -> dict[
         "next_step": "",
         "node_helps": False,
         "node_shape": "",
+        "is_new_shape": False,
         "message": "",
         "words": (),
         "preemption": None,
@@ -276,6 +285,7 @@ def _advice(row: QueueRow, explained: PodAnswer) -> dict[str, Any]:
     return {
         "node_helps": row.node_helps,
         "node_shape": explained.node_shape if is_same else "",
+        "is_new_shape": explained.is_new_shape and is_same,
         "next_step": explained.next_step if is_same else reasons.kind_of(row.reason).next_step,
     }
 

@@ -348,7 +348,7 @@ class LiveAnswers:
         return OK, await self._for(viewer, answer)
 
     def _known(self, key: str) -> KnownPod | None:
-        return known_pod(self._kernel, self._rows, self._record, key, self._clock.monotonic())
+        return known_pod(self._kernel, self._rows, self._record, key)
 
     async def _explained(self, known: KnownPod, asked: tuple[str, ...]) -> PodAnswer:
         """The answer about a pod."""

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from engine.core.model.quantity import bytes_text
 from engine.lib.printable import counted
 
-_BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: Resources in the order in which people look at them; others follow by name.
 _FIRST: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 #: Words for what the answers name by a token.
@@ -30,6 +30,7 @@ _WORDS: Final = {
     "cannot_help": "cannot help",
     "not_needed": "not needed",
     "not_asked": "not asked",
+    "unknown": "gone",
 }
 #: Which of the page's four tones a word of status has: good, busy, idle or bad.
 _TONES: Final = {
@@ -81,9 +82,13 @@ def amount(value: float, resource: str) -> str:
     """An amount of a resource as people write it; cpu is in millicores, memory in bytes."""
     if resource == "cpu":
         return f"{value / 1000:,.1f}".removesuffix(".0")
-    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
-        return _bytes(value)
+    if _is_bytes(resource):
+        return bytes_text(round(value))
     return f"{value:,.0f}"
+
+
+def _is_bytes(resource: str) -> bool:
+    return resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-")
 
 
 def amounts(values: Mapping[str, float]) -> str:
@@ -101,16 +106,6 @@ def in_order(resources: Iterable[str]) -> list[str]:
     """Resources, those that people look at first before the others."""
     ranks = {name: rank for rank, name in enumerate(_FIRST)}
     return sorted(resources, key=lambda name: (ranks.get(name, len(_FIRST)), name))
-
-
-def _bytes(value: float) -> str:
-    scaled, unit = float(value), "B"
-    for larger in _BINARY:
-        if abs(scaled) < 1024:
-            break
-        scaled, unit = scaled / 1024, larger
-    digits = 1 if scaled < 100 and scaled != int(scaled) else 0
-    return f"{scaled:,.{digits}f} {unit}"
 
 
 def percent(share: float) -> str:
@@ -160,12 +155,18 @@ def value(thing: Any) -> str:
     if isinstance(thing, str):
         text = f'"{thing}"'
     elif isinstance(thing, dict):
-        text = ", ".join(f"{name}={inner}" for name, inner in thing.items()) or "{}"
+        text = ", ".join(f"{name}={_inner(name, of)}" for name, of in thing.items()) or "{}"
     elif isinstance(thing, (list, tuple)):
         text = f"[{', '.join(map(value, thing))}]"
     else:
         text = str(thing)
     return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _inner(name: str, thing: Any) -> str:
+    """A value of a mapping; amounts of resources as people write them."""
+    is_amount = type(thing) is int and (name == "cpu" or _is_bytes(name))
+    return amount(thing, name) if is_amount else str(thing)
 
 
 def query(parameters: Mapping[str, str]) -> str:

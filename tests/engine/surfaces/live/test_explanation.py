@@ -176,9 +176,8 @@ def test_a_pod_that_fits_nowhere_learns_every_way_out() -> None:
     assert answer["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
     assert answer["NodeAffinity", "nodes do not meet `disk=ssd`"] == 1
     assert answer["NodeUnschedulable", "uncordon cordoned"] == 1
-    # The kubelet would refuse the pod.
-    assert ("NodeResourcesFit", "leave this policy out") not in answer
-    assert answer["TaintToleration", "leave this policy out"] == 1
+    # A plugin is not left out: nodes are tainted for a reason, and a kubelet may refuse the pod.
+    assert not any(text == "leave this policy out" for _, text in answer)
     assert got.asked[0].rejections == {
         "TaintToleration": ("node(s) had untolerated taint(s)",),
         "NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",),
@@ -226,6 +225,28 @@ def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
     got = explained([node("n"), node("m")], pod(affinity=affinity))
     answer = {(r.policy, r.text): r.nodes for r in got.remedies}
     assert answer["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
+
+
+def test_a_pod_larger_than_every_node_is_sent_to_none() -> None:
+    """`lacks 97 cpu: fits on 1` was said of a node of 16, and a node was said to help."""
+    nodes = [node("large", cpu=32), node("small", cpu=16)]
+    got = explained(nodes, pod(cpu="111"))
+    assert [(one.text, one.nodes) for one in got.remedies] == [
+        ("it asks for 111 cpu, and the largest of these nodes, large, has 32 cpu", 0)
+    ]
+    assert got.is_new_shape
+    # What is nearly large enough is a near miss, and comes before what lacks more.
+    near = explained(nodes, pod(cpu="33"))
+    assert near.remedies[0].text == "large lacks 1 cpu"
+    assert near.is_new_shape
+    assert not explained(nodes, pod(cpu="32"), [pod("other", "1", nodeName="large")]).is_new_shape
+
+
+def test_near_misses_are_the_first_nodes_that_a_policy_is_shown_with() -> None:
+    nodes = [*(node(f"plain-{i}", cpu=8) for i in range(3)), node("full", cpu=8, gpus=8)]
+    got = explained(nodes, pod(cpu="1", gpus=8), [pod("other", "1", gpus=6, nodeName="full")])
+    (fit,) = (one for one in got.policies if one.policy == "NodeResourcesFit")
+    assert [group.example for group in fit.groups] == ["full", "plain-0"]
 
 
 def test_a_gpu_pod_is_not_sent_to_nodes_without_gpus() -> None:

@@ -29,6 +29,7 @@ from engine.surfaces.live.answers import (
     PolicyAnswer,
     PreemptionAnswer,
     ProblemAnswer,
+    QueueMove,
     QueuePage,
     QueueRow,
     RequestRange,
@@ -149,10 +150,13 @@ def pod(**fields: Any) -> PodAnswer:
         "reason": "InsufficientResources",
         "headline": "No node has 8 CPU free; the largest free piece is 3.5 CPU.",
         "node_helps": True,
-        "next_step": "Add a node with at least 8 CPU, or ask for at most 3.5.",
+        "next_step": "Add a node with at least 8 CPU to `zone-a`, or ask for at most 3.5.",
         "message": "0/5 nodes are available: 3 Insufficient cpu, 2 kept for batch work.",
         "queue": row(),
-        "moves": ("19:17:20 created", "19:29:12 tried: a pod was deleted"),
+        "moves": (
+            QueueMove("2026-11-25T19:17:20+00:00", "active", "new pod"),
+            QueueMove("2026-11-25T19:29:12+00:00", "unschedulable", "rejected"),
+        ),
         "nodes": 5,
         "policies": (
             PolicyAnswer(

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SCREENS: Final = {
     "/queue": "shop/checkout-1",
     "/pods?text=check": "2 pods with check in their name",
-    "/explain/shop/checkout-1": "Add a node with at least 8 CPU",
+    "/explain/shop/checkout-1": "Add a node with at least 8 CPU to zone-a,",
     "/policies": "a node has no field `lables`",
     "/rollout": "prefer_disk.star:12",
     "/nodes": "maintenance=yes:NoSchedule",

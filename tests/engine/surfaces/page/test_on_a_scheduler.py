@@ -123,7 +123,7 @@ async def test_the_page_shows_the_answer_that_programs_get(
             texts += [one.node for one in answer.ranking]
             assert len([*filter(None, texts)]) > 2
             for text in filter(None, texts):
-                await expect(main).to_contain_text(text)
+                await expect(main).to_contain_text(text.replace("`", ""))
 
 
 async def test_an_edit_is_followed_to_its_end(browser: Browser, cluster: DevCluster) -> None:
