@@ -101,7 +101,7 @@ bench-reload: setup controlplane ## a thousand edits of the policies under load,
 bench-fgd: setup ## the published comparison of GPU policies, reproduced by simulation (long)
 	$(BIN)/python -m devkit.benchmarks.bench_fgd $(ARGS)
 
-bench-large: setup controlplane ## start, reload and memory at 5,000 nodes and 30,000 pods
+bench-large: setup controlplane ## start, hand-over, reload and memory at 5,000 nodes and 30,000 pods
 	$(BIN)/python -m devkit.benchmarks.bench_large $(ARGS)
 
 bench-live: setup controlplane ## what live answers take, and what they cost decisions

@@ -1,9 +1,10 @@
 """`make bench-large`: a scheduler's life at 5,000 nodes and 30,000 placed pods.
 
-Three groups, each with the real process, `starsched run`, and its policies in a ConfigMap: its
-start, to the first binding; edits of its policies while pods arrive; its memory, while pods are
-scheduled and deleted. With --holds every pod also has a claim for one of 8 devices of each node, or
-a volume. Against etcd and kube-apiserver, the embedded API server, or both in turn.
+Four groups, each with the real process, `starsched run`, and its policies in a ConfigMap: its
+start, to the first binding; the hand-over of many pods that fit nowhere, while new ones arrive;
+edits of its policies while pods arrive; its memory, while pods are scheduled and deleted. With
+--holds every pod also has a claim for one of 8 devices of each node, or a volume. Against etcd and
+kube-apiserver, the embedded API server, or both in turn.
 
 \b
 Examples:
@@ -30,9 +31,10 @@ from devkit.benchmarks.planes import SERVERS, filled_plane
 from devkit.benchmarks.running import json_path, named, output_options, run_to_end
 from devkit.benchmarks.wire import Wire
 
-GROUPS: Final = ("start", "reload", "memory")
+GROUPS: Final = ("start", "handover", "reload", "memory")
 #: Targets that the tables are held against.
 START_SECONDS: Final = 6.0
+HAND_OVER_SECONDS: Final = 2.0
 RELOAD_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.05
 MEMORY_MIB: Final = {"nothing": 500.0, "claims": 900.0, "volumes": 900.0}
@@ -47,6 +49,7 @@ async def run(
     nodes: int,
     pods: int,
     repeat: int,
+    waiting: int,
     edits: int,
     rate: float,
     dwell: float,
@@ -77,6 +80,12 @@ async def run(
                             await large.measure_start(wire, plane, directory, subject, pod)
                         )
                     rows.append({"group": "start", "server": server, **_of_starts(starts)})
+                if "handover" in groups:
+                    found = await large.measure_hand_over(
+                        wire, plane, directory, waiting=waiting, progress=reporter.step
+                    )
+                    row = _of_hand_over(found, waiting)
+                    rows.append({"group": "handover", "server": server, **row})
                 if "reload" in groups:
                     reloads = await large.measure_reloads(
                         wire, plane, directory,
@@ -101,6 +110,18 @@ def _of_starts(starts: Sequence[large.Start]) -> dict[str, Any]:
         "without_list_seconds": round(own, 2),
         "is_met": medians["first_bound_seconds"] <= START_SECONDS,
         "runs": runs,
+    }
+
+
+def _of_hand_over(found: large.HandOver, waiting: int) -> dict[str, Any]:
+    worst = found.latencies[-1]
+    return {
+        "waiting": waiting,
+        "new": len(found.latencies),
+        "new_p50_s": round(percentile(found.latencies, 0.5), 3),
+        "new_worst_s": round(worst, 3),
+        "tried_s": round(found.tried, 1),
+        "is_met": worst <= HAND_OVER_SECONDS,
     }
 
 
@@ -163,6 +184,16 @@ _TABLES: Final[Mapping[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
             ("list alone", "list_alone_seconds"),
             ("without list", "without_list_seconds"),
             ("list MB", "list_mb"),
+        ),
+    ),
+    "handover": (
+        f"Hand-over (target: a new pod is bound within {HAND_OVER_SECONDS:g} s)",
+        (
+            ("were tried before", "waiting"),
+            ("new pods", "new"),
+            ("bound after p50 s", "new_p50_s"),
+            ("worst s", "new_worst_s"),
+            ("all tried after s", "tried_s"),
         ),
     ),
     "reload": (
@@ -241,6 +272,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     "--pods", default=full_cluster.PODS, show_default=True, help="Placed before the start."
 )
 @click.option("--repeat", default=3, show_default=True, help="Starts; the median counts.")
+@click.option("--waiting", default=20_000, show_default=True, help="Pods that are handed over.")
 @click.option("--edits", default=10, show_default=True, help="Of the policies.")
 @click.option("--rate", default=50.0, show_default=True, help="Pods per second during edits.")
 @click.option("--dwell", default=2.0, show_default=True, help="Seconds between two edits.")
@@ -266,6 +298,7 @@ def main(
     nodes: int,
     pods: int,
     repeat: int,
+    waiting: int,
     edits: int,
     rate: float,
     dwell: float,
@@ -286,6 +319,7 @@ def main(
             "nodes": nodes,
             "pods": pods,
             "repeat": repeat,
+            "waiting": waiting,
             "edits": edits,
             "rate": rate,
             "dwell": dwell,
@@ -296,8 +330,8 @@ def main(
     }
     rows = run_to_end(
         run(
-            servers=where, groups=chosen, nodes=nodes, pods=pods, repeat=repeat, edits=edits,
-            rate=rate, dwell=dwell, churn=churn, holds=holds, profile=profile,
+            servers=where, groups=chosen, nodes=nodes, pods=pods, repeat=repeat, waiting=waiting,
+            edits=edits, rate=rate, dwell=dwell, churn=churn, holds=holds, profile=profile,
             reporter=report.Reporter(),
         )
     )  # fmt: skip

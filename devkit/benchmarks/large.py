@@ -1,6 +1,6 @@
-"""A scheduler on a large cluster: its start, edits of its policies, its memory.
+"""A scheduler on a large cluster: its start, what it takes over, edits of its policies, its memory.
 
-Owns the three measurements. The scheduler is the real process, `starsched run`, against a real or
+Owns the four measurements. The scheduler is the real process, `starsched run`, against a real or
 the embedded API server that holds `full_cluster`'s cluster.
 """
 
@@ -158,6 +158,99 @@ async def _list_alone(wire: Wire, plane: Plane) -> dict[str, float]:
         "list_alone_cpu_seconds": _cpu_of(plane) - cpu,
         "list_mb": size / 1e6,
     }
+
+
+# --- hand-over ---------------------------------------------------------------------------------
+
+#: Kinds of pods that wait, by what they ask for; each kind is decided for itself.
+_KINDS: Final = 200
+#: New pods while the backlog is tried: so many, with so many seconds between two.
+_NEW_PODS: Final = 40
+_NEW_EVERY_SECONDS: Final = 0.25
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_TRIED: Final = re.compile(
+    r'^scheduler_schedule_attempts_total\{[^}]*result="unschedulable"[^}]*\} ([\d.e+]+)$', re.M
+)
+_TRIED_BEFORE: Final = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/5000 nodes are available: 5000 Insufficient example.com/gpu.",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A backlog that is taken over, and new pods meanwhile. Seconds.
+
+    `latencies`: from creation to binding of each new pod, ascending. `tried`: from the first one's
+    creation until each pod of the backlog was tried.
+    """
+
+    latencies: list[float]
+    tried: float
+
+
+def waiting_pod(number: int) -> Manifest:
+    """A pod that fits nowhere, for want of a device that no node has."""
+    device = {"example.com/gpu": "1"}
+    return objects.pod(
+        f"waits-{number:05d}",
+        labels={"app": f"waits-{number % _KINDS}"},
+        requests={"cpu": f"{100 + number % _KINDS}m", "memory": "64Mi", **device},
+        limits=device,
+        spec={"terminationGracePeriodSeconds": 0},
+    )
+
+
+async def measure_hand_over(
+    wire: Wire, plane: Plane, directory: Path, *, waiting: int, progress: Progress
+) -> HandOver:
+    """Start a scheduler where *waiting* pods were tried before, and create new ones."""
+    backlog = [waiting_pod(number) for number in range(waiting)]
+    await create_all(
+        wire, backlog, on_done=lambda done: progress("creating a backlog", done + 1, waiting)
+    )
+    body = {"status": {"conditions": [_TRIED_BEFORE]}}
+    paths = [f"{collection_path(pod)}/{pod['metadata']['name']}" for pod in backlog]
+    await wire.send_all(
+        wire.encode("PATCH", f"{path}/status", body, content_type=_MERGE_PATCH) for path in paths
+    )
+    subject = Quiet()
+    created: dict[str, float] = {}
+    try:
+        async with BindingWatch(wire) as watch:
+            await subject.start(plane, directory)  # type: ignore[arg-type]  # any server with a kubeconfig will do
+            began = time.monotonic()
+            trying = asyncio.ensure_future(_until_tried(subject, waiting))
+            for number in range(_NEW_PODS):
+                wait = began + number * _NEW_EVERY_SECONDS - time.monotonic()
+                await asyncio.sleep(max(0.0, wait))
+                pod = objects.pod(f"new-{number:03d}")
+                created[key_of(pod)] = time.monotonic()
+                await create_all(wire, [pod])
+                progress("creating new pods", number + 1, _NEW_PODS)
+            if await watch.wait_for([*created], _PATIENCE, every=0.05) < len(created):
+                raise WireError(f"new pods were not bound\n{subject.log_tail()}")
+            tried = await trying - began
+            latencies = sorted(watch.bound_at[key] - at for key, at in created.items())
+    finally:
+        await asyncio.to_thread(subject.stop)
+        await wire.send_all(wire.encode("DELETE", path, {}) for path in paths)
+    return HandOver(latencies, tried)
+
+
+async def _until_tried(subject: Quiet, count: int) -> float:
+    """When so many attempts had ended without a node."""
+    deadline = time.monotonic() + 10 * _PATIENCE
+    while time.monotonic() < deadline:
+        subject.check_alive()
+        text = (await asyncio.to_thread(subject.read, "metrics")).decode("utf-8")
+        if sum(float(found) for found in _TRIED.findall(text)) >= count:
+            return time.monotonic()
+        await asyncio.sleep(0.5)
+    raise WireError(f"the backlog was not tried\n{subject.log_tail()}")
 
 
 # --- reload ------------------------------------------------------------------------------------

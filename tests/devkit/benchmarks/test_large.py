@@ -19,17 +19,20 @@ pytestmark = pytest.mark.slow("runs a bench")
 
 @pytest.mark.long("runs a bench")
 @pytest.mark.timeout(180)
-def test_start_reload_and_memory_are_measured(tmp_path: Path) -> None:
+def test_every_group_is_measured(tmp_path: Path) -> None:
     output, chart = tmp_path / "large.json", tmp_path / "memory.png"
     result = CliRunner().invoke(
         bench_large.main,
         ["--servers", "embedded", "--nodes", "40", "--pods", "80", "--repeat", "1",
-         "--edits", "1", "--dwell", "0.5", "--churn", "40",
+         "--waiting", "30", "--edits", "1", "--dwell", "0.5", "--churn", "40",
          "--output", "json", str(output), "--chart", str(chart)],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    start, reload, memory = json.loads(output.read_text())["rows"]
+    start, handover, reload, memory = json.loads(output.read_text())["rows"]
     assert start["serving_seconds"] < start["synced_seconds"] < start["first_bound_seconds"]
+    assert (handover["waiting"], handover["new"]) == (30, 40)
+    assert 0 < handover["new_p50_s"] <= handover["new_worst_s"]
+    assert handover["tried_s"] > 0
     assert 0 < reload["in_force_p50_s"] <= reload["decides_p50_s"]
     assert [point["pods"] for point in memory["points"]][-1] == 40
     assert 0 < memory["sandbox_rss_mib"] < memory["start_rss_mib"]
