@@ -322,14 +322,36 @@ async def test_the_tree_is_filtered_without_javascript(browser: Browser, site: S
         assert page.url.endswith("/queues")
 
 
-@pytest.mark.parametrize("path", ["/queues", "/queues/web"])
-async def test_a_narrow_screen_scrolls_tables_alone(
-    browser: Browser, site: Site, path: str
-) -> None:
+@pytest.mark.parametrize("path", SCREENS)
+async def test_a_narrow_screen_runs_over_nowhere(browser: Browser, site: Site, path: str) -> None:
+    """Tables may scroll by themselves."""
     async with visiting(browser, viewport={"width": 420, "height": 800}) as visit:
         await visit.page.goto(site.url + path)
         width = await visit.page.evaluate("document.documentElement.scrollWidth")
         assert width <= 420
+        # Each screen is named where one sees it.
+        for link in await visit.page.locator(".top nav a").all():
+            box = await link.bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= 420
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/queue", ".queue .reason"),
+        ("/explain/shop/checkout-1", "#policies .why >> nth=0"),
+        ("/nodes/node-0007", "#classes .why >> nth=0"),
+    ],
+)
+async def test_a_reason_is_seen_on_a_narrow_screen(
+    browser: Browser, site: Site, path: str, why: str
+) -> None:
+    async with visiting(browser, viewport={"width": 420, "height": 800}) as visit:
+        await visit.page.goto(site.url + path)
+        box = await visit.page.locator(why).bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 420
 
 
 async def test_charts_are_drawn_and_go_on(browser: Browser, site: Site) -> None:
