@@ -29,6 +29,8 @@ class Difference(msgspec.Struct, Generic[SideT], frozen=True):
         policy, hook: The policy, and its hook, that makes the difference; "" if it is not known.
         place: `file:line` of the rule; "" if it is not known.
         scores_before, scores_after: By policy, the weighted score of the node that each chooses.
+        rival_before, rival_after: The score under either of the node that the other one chooses;
+            empty if it was not asked, or if that node does not fit there.
     """
 
     kind: str
@@ -40,6 +42,8 @@ class Difference(msgspec.Struct, Generic[SideT], frozen=True):
     place: str = ""
     scores_before: dict[str, int] = {}
     scores_after: dict[str, int] = {}
+    rival_before: dict[str, int] = {}
+    rival_after: dict[str, int] = {}
 
 
 class Decided(Protocol):

@@ -90,13 +90,20 @@ def _example(console: Console, view: ExampleView) -> None:
     example = view.example
     policy = f" by {example.policy}" if example.policy else ""
     place = f" ({example.place})" if example.place else ""
-    rows = [("decides", example.before, example.after)]
-    rows += [(row.policy, _score(row.before), _score(row.after)) for row in view.scores]
-    if view.scores:
-        rows.append(("total", _score(view.total_before), _score(view.total_after)))
     title = f"{example.pod} {word(example.kind)}{policy}{place}"
     say(console, f"\n[bold]{escape(title)}[/bold]")
+    rows = [("decides", example.before, example.after)]
     _table(console, ("", "in force", "candidate"), rows, gap=False)
+    if view.scores:
+        # Both nodes under both texts, as far as they are known.
+        texts = ["in force"] * view.each + ["candidate"] * view.each
+        titles = (
+            f"{one.node}, {text}" if view.each > 1 else text
+            for one, text in zip(view.columns, texts, strict=True)
+        )
+        scores = [(row.policy, *map(_score, row.scores)) for row in view.scores]
+        scores.append(("total", *(_score(one.total) for one in view.columns)))
+        _table(console, ("scores", *numbers(*titles)), scores)
 
 
 def _score(score: int | None) -> str:

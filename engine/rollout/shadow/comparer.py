@@ -16,6 +16,7 @@ from engine.core.kernel.instructions import ReportDecision
 from engine.core.model.pod import Pod
 from engine.core.scheduling.decision import Decision
 from engine.policy.errors import PolicyErrors
+from engine.rollout.mirror import Mirror
 from engine.rollout.shadow.outcomes import Outcome, refusal_of, rule_of
 from engine.rollout.shadow.side import CLOCKS, Clocks, Side
 from engine.rollout.shadow.tally import MOST_NAMES, Tally, class_of
@@ -155,7 +156,7 @@ class Comparer:
             self._tally.placed(pod, is_moved=kind == MOVED)
         self._tally.compared(len(after.victims) - len(before.victims))
         if kind:
-            self._differs(kind, pod, before, after)
+            self._differs(kind, pod, before, after, job.mirror)
 
     def _compare_orphan(self, pod: Pod, before: Outcome) -> None:
         """Compare the decision about a pod that the candidate has no profile for."""
@@ -254,11 +255,20 @@ class Comparer:
 
     # --- differences -------------------------------------------------------------------------
 
-    def _differs(self, kind: str, pod: Pod, before: Outcome, after: Outcome) -> None:
+    def _differs(
+        self, kind: str, pod: Pod, before: Outcome, after: Outcome, mirror: Mirror | None = None
+    ) -> None:
+        """Count a difference; with *mirror* as it was, also what each side says of both nodes."""
         rule = rule_of(kind, before, after, self._changed)
         example = None
         if self._tally.wants_example(kind):
             side = self._base if kind == NEWLY_PLACED else self._candidate
+            rivals: tuple[dict[str, int], ...] = ({}, {})
+            if mirror is not None and before.node and after.node:
+                rivals = tuple(
+                    one.scores_of(pod, node, mirror.snapshot, mirror.nominator)
+                    for one, node in ((self._base, after.node), (self._candidate, before.node))
+                )
             example = Difference(
                 kind=kind,
                 pod=pod.key,
@@ -269,6 +279,8 @@ class Comparer:
                 place=rule.place_of(side.bundle),
                 scores_before=before.scores,
                 scores_after=after.scores,
+                rival_before=rivals[0],
+                rival_after=rivals[1],
             )
         self._tally.differs(kind, pod, rule.policy, example)
 

@@ -121,6 +121,17 @@ class Side:
     ) -> Decision:
         return self.scheduler.schedule(pod, snapshot, nominator, has_post_filters=not is_member)
 
+    def scores_of(
+        self, pod: Pod, node: str, snapshot: Snapshot, nominator: Nominator
+    ) -> dict[str, int]:
+        """By policy, the weighted score of *node* for *pod*; empty if it does not fit."""
+        self.yield_cpu()
+        found = self.scheduler.explain(pod, snapshot, nominator)
+        if node not in found.feasible:
+            return {}
+        at = found.feasible.index(node)
+        return {one.policy: int(one.weighted[at]) for one in found.scores}
+
     @property
     def waited(self) -> float:
         """Seconds for which it waited for its sandbox, in all."""

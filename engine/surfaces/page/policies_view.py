@@ -81,6 +81,8 @@ class RevisionView:
     #: Those at no line that the difference shows.
     problems: tuple[ProblemAnswer, ...] = ()
     waited: float = 0.0
+    #: What other screens lead to; empty if there is a later one of the same revision.
+    anchor: str = ""
 
     @property
     def status(self) -> str:
@@ -107,18 +109,26 @@ def policies_view(page: PoliciesPage) -> PoliciesView:
     files = tuple(
         text_view(name, text, by_file.get(name, {})) for name, text in sorted(page.files.items())
     )
-    return PoliciesView(
-        tuple(revision_view(revision, page.at) for revision in page.revisions), files, warnings
+    # The latest of each revision is what other screens lead to.
+    latest = {one.revision: id(one) for one in reversed(page.revisions)}
+    anchors = (
+        f"edit-{one.revision}" if latest[one.revision] == id(one) else "" for one in page.revisions
     )
+    revisions = tuple(
+        revision_view(one, page.at, anchor)
+        for one, anchor in zip(page.revisions, anchors, strict=True)
+    )
+    return PoliciesView(revisions, files, warnings)
 
 
-def revision_view(revision: RevisionAnswer, now: str) -> RevisionView:
+def revision_view(revision: RevisionAnswer, now: str, anchor: str = "") -> RevisionView:
     """One revision, its problems at the lines of its difference where it has them."""
     by_file = _by_file(revision.problems)
     diff = tuple(diff_view(one, by_file.get(one.file, {})) for one in revision.diff)
     placed = {id(p) for view in diff for line in view.lines for p in line.problems}
     rest = tuple(problem for problem in revision.problems if id(problem) not in placed)
-    return RevisionView(revision, steps_of(revision), diff, rest, seconds_between(revision.at, now))
+    waited = seconds_between(revision.at, now)
+    return RevisionView(revision, steps_of(revision), diff, rest, waited, anchor)
 
 
 def steps_of(revision: RevisionAnswer) -> tuple[Step, ...]:

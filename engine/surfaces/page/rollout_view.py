@@ -59,21 +59,33 @@ class Table:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """A policy's score of the node chosen before, and of the one chosen after; None: no score."""
+    """A policy's score of the nodes of an example, as its columns are; None: no score."""
 
     policy: str
-    before: int | None
-    after: int | None
+    scores: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class ScoreColumn:
+    """A node under a text; it is `chosen` there or not."""
+
+    node: str
+    is_chosen: bool
+    total: int | None
 
 
 @dataclass(frozen=True)
 class ExampleView:
-    """A difference with both decision tables side by side."""
+    """A difference with both nodes under both texts: first those in force, then the candidate's.
+
+    Attributes:
+        each: How many nodes there are under each text: one if its rival is not known.
+    """
 
     example: Difference[str]
+    each: int
+    columns: tuple[ScoreColumn, ...]
     scores: tuple[ScoreRow, ...]
-    total_before: int | None
-    total_after: int | None
 
 
 @dataclass(frozen=True)
@@ -159,20 +171,36 @@ def difference_rows(shadow: ShadowMeasures) -> tuple[Row, ...]:
 
 
 def example_view(example: Difference[str]) -> ExampleView:
-    """*example* with a row for each policy, those that differ most first."""
-    before, after = example.scores_before, example.scores_after
+    """*example* with a row for each policy, those whose scores differ most first."""
+    before, after = example.before, example.after
+    shown = [
+        (before, True, example.scores_before),
+        (after, False, example.rival_before),
+        (before, False, example.rival_after),
+        (after, True, example.scores_after),
+    ]
+    if not (example.rival_before or example.rival_after):
+        shown = [one for one in shown if one[1]]
 
     def difference(policy: str) -> tuple[int, str]:
-        return -abs(after.get(policy, 0) - before.get(policy, 0)), policy
+        scores = [of.get(policy, 0) for _, _, of in shown if of]
+        # What the texts say of one node, before what one text says of two.
+        both = [(example.scores_before, example.rival_after)]
+        both += [(example.rival_before, example.scores_after)]
+        edit = max(abs(a.get(policy, 0) - b.get(policy, 0)) if a and b else 0 for a, b in both)
+        return -(1_000_000 * edit + max(scores) - min(scores)), policy
 
+    policies = {policy for _, _, of in shown for policy in of}
     return ExampleView(
         example,
+        len(shown) // 2,
         tuple(
-            ScoreRow(policy, before.get(policy), after.get(policy))
-            for policy in sorted({*before, *after}, key=difference)
+            ScoreColumn(node, is_it, sum(of.values()) if of else None) for node, is_it, of in shown
         ),
-        sum(before.values()) if before else None,
-        sum(after.values()) if after else None,
+        tuple(
+            ScoreRow(policy, tuple(of.get(policy) for _, _, of in shown))
+            for policy in sorted(policies, key=difference)
+        ),
     )
 
 

@@ -111,8 +111,9 @@ def test_everything_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         "skipped: busy 90 7%",
         "moved 41 3%",
         "decides node-2 node-4",
-        "prefer_disk 500 900",
-        "total 580 960",
+        "scores node-2, in force node-4, in force node-2, candidate node-4, candidate",
+        "prefer_disk 500 100 500 900",
+        "total 580 160 580 960",
         "time to bind 0.4 s 0.3 s",
     ):
         assert row in rows

@@ -97,6 +97,11 @@ def test_a_wrong_sign_moves_pods() -> None:
     assert got.counts[MOVED] > 5, got
     assert got.examples[0].before != got.examples[0].after
     assert got.examples[0].scores_before["roomy"] < got.examples[0].scores_after["roomy"]
+    # Both nodes under both texts: each text likes the node that it chose at least as much.
+    (one, *_) = (one for one in got.examples if one.rival_before)
+    assert sum(one.scores_before.values()) >= sum(one.rival_before.values())
+    assert sum(one.scores_after.values()) >= sum(one.rival_after.values())
+    assert one.rival_after["roomy"] < one.scores_after["roomy"]
 
 
 GPU = "example.com/gpu"

@@ -335,6 +335,8 @@ def rollout(**fields: Any) -> RolloutPage:
                 "prefer_disk.star:14",
                 {"NodeResourcesFit": 80, "prefer_disk": 500},
                 {"NodeResourcesFit": 60, "prefer_disk": 900},
+                {"NodeResourcesFit": 60, "prefer_disk": 100},
+                {"NodeResourcesFit": 80, "prefer_disk": 500},
             ),
         ],
     )

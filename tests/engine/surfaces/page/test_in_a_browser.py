@@ -258,7 +258,14 @@ async def test_a_roll_out_goes_through_its_stages_while_one_looks(
         await expect(page.locator("#compared tbody tr").first).to_contain_text("1,300")
         example = page.locator(".example", has_text="checkout-1")
         await expect(example).to_contain_text("prefer_disk.star:14")
-        await expect(example.locator("tbody tr").nth(1)).to_have_text("prefer_disk500900")
+        # Both nodes under both texts: the one that the text makes differ, first.
+        heads = example.locator("thead tr").nth(1).locator("th")
+        await expect(heads).to_have_text(
+            ["Policy", "node-2 chosen", "node-4", "node-2", "node-4 chosen"]
+        )
+        await expect(example.locator("tbody tr").first).to_have_text("prefer_disk500100500900")
+        edit = page.get_by_role("link", name="what b81c00aa7e21 changes")
+        await expect(edit).to_have_attribute("href", "/policies#edit-b81c00aa7e21")
         await page.evaluate("document.querySelectorAll('.example')[1].kept = true")
         # The second example stays the same element when the first one goes.
         assert running.shadow is not None
@@ -270,6 +277,16 @@ async def test_a_roll_out_goes_through_its_stages_while_one_looks(
         await expect(page.locator(".example")).to_have_count(1)
         assert await page.evaluate("document.querySelector('.example').kept") is True
         assert visit.complaints == []
+
+
+async def test_the_link_to_an_edit_unfolds_it(browser: Browser, site: Site) -> None:
+    rejected, accepted = answers.policies().revisions
+    edit = msgspec.structs.replace(rejected, problems=(), result="failed")
+    site.answers["/policies"] = answers.policies(revisions=(edit, accepted))
+    async with visiting(browser) as visit:
+        await visit.page.goto(site.url + "/rollout")
+        await visit.page.get_by_role("link", name="what b81c00aa7e21 changes").click()
+        await expect(visit.page.locator("tr.added")).to_be_visible()
 
 
 async def test_shares_are_followed_while_one_looks(browser: Browser, site: Site) -> None:

@@ -53,14 +53,27 @@ def test_the_rows_of_a_table_are_limited() -> None:
     assert (len(table.rows), table.not_listed, table.rows[0].name) == (20, 10, "c29")
 
 
-def test_the_policy_that_differs_most_comes_first_and_a_missing_score_is_none() -> None:
+def test_both_nodes_are_scored_by_both_texts_and_what_the_edit_changes_comes_first() -> None:
+    """`x` differs most between the nodes, but is the same under both texts."""
+    before, rival_before = {"x": 900, "y": 50, "gone": 1}, {"x": 100, "y": 40}
+    rival_after, after = {"x": 900, "y": 0}, {"x": 100, "y": 870}
     view = example_view(
-        Difference("moved", "a/b", "n1", "n2", "", "", "", {"x": 5, "y": 100}, {"y": 90, "z": 3})
+        Difference("moved", "a/b", "n1", "n2", "", "", "", before, after, rival_before, rival_after)
     )
-    assert [(row.policy, row.before, row.after) for row in view.scores] == [
-        ("y", 100, 90), ("x", 5, None), ("z", None, 3),
+    assert [(one.node, one.is_chosen, one.total) for one in view.columns] == [
+        ("n1", True, 951), ("n2", False, 140), ("n1", False, 900), ("n2", True, 970),
     ]  # fmt: skip
-    assert (view.total_before, view.total_after) == (105, 93)
+    assert [(row.policy, row.scores) for row in view.scores] == [
+        ("y", (50, 40, 0, 870)),
+        ("gone", (1, None, None, None)),
+        ("x", (900, 100, 900, 100)),
+    ]
+
+
+def test_without_rivals_each_text_has_its_node_alone() -> None:
+    view = example_view(Difference("moved", "a/b", "n1", "n2", "", "", "", {"x": 5}, {"x": 90}))
+    assert (view.each, [one.node for one in view.columns]) == (1, ["n1", "n2"])
+    assert view.scores[0].scores == (5, 90)
 
 
 def test_both_samples_are_side_by_side() -> None:
