@@ -1,9 +1,12 @@
 """Queues that objects of other schedulers stand for, on a real API server without controllers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 import yaml
 
@@ -12,6 +15,8 @@ from devkit.demo.stage import CONFIG_MAP, NAMESPACE
 from engine.app import App
 from tests.controlplane import ControlPlane
 from tests.engine.app.test_story import MAPS, app_for
+from tests.engine.io.facts.prometheus_server import free_port
+from tests.faults.processes import Replica
 from tests.live import LiveCluster
 from tests.waiting import eventually, idle
 
@@ -174,54 +179,120 @@ def reclaim(taker, victim):
 )
 
 
-async def test_queues_give_back_and_a_leader_that_is_killed_meanwhile_changes_nothing(
-    cluster: LiveCluster,
+class _Seen:
+    """What the API server has of the pods of two teams."""
+
+    def __init__(self, cluster: LiveCluster) -> None:
+        self._cluster = cluster
+
+    async def alive(self) -> list[dict[str, Any]]:
+        """The pods that are not to go."""
+        found = await self._cluster.items("Pod")
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    async def evicted(self) -> int:
+        """How many of the eight pods of web are gone, or are to go."""
+        names = [str(pod["metadata"]["name"]) for pod in await self.alive()]
+        return 8 - sum(name.startswith("web") for name in names)
+
+    async def running(self) -> tuple[int, int]:
+        """How many pods of web and of research are on nodes, those left out that are to go."""
+        placed = [pod for pod in await self.alive() if pod["spec"].get("nodeName")]
+        of_web = sum(str(pod["metadata"]["name"]).startswith("web") for pod in placed)
+        return of_web, len(placed) - of_web
+
+    async def nominated(self) -> int:
+        """How many pods wait for the nodes that others were evicted from."""
+        return sum(
+            bool((pod.get("status") or {}).get("nominatedNodeName"))
+            and not pod["spec"].get("nodeName")
+            for pod in await self.alive()
+        )
+
+
+async def test_a_leader_that_is_killed_in_a_reclaim_leaves_none_evicted_that_is_not_needed(
+    cluster: LiveCluster, own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """One team has the node to itself, another comes: half of it goes back, and no pod more."""
+    """One team has both nodes to itself, another comes, and the leader dies with its first victim
+    on its way out. Half of what there is goes back all the same, and no pod more.
+    """
     tree = {**_TREE, "limits": {"minRuntime": "0s"}}
     data = {"volcano.star": _GIVING_BACK, "tree.yaml": yaml.safe_dump(tree)}
     await cluster.request("PATCH", f"{MAPS}/{CONFIG_MAP}", {"data": data})
     await cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _CRD)
     await _served(cluster)
+    await cluster.create({"apiVersion": "v1", "kind": "Node", **make_node("m", cpu="4")})
     await _put(cluster, "research")
     await _put(cluster, "web")
-    for number in range(4):
+    for number in range(8):
         await cluster.create(make_pod(f"web-{number}", cpu="1", labels={"queue": "web"}))
+    seen, port = _Seen(cluster), free_port()
+    kubeconfig = own_control_plane.kubeconfig(tmp_path / "kubeconfig")
+    arguments = (
+        f"--policies=configmap:{NAMESPACE}/{CONFIG_MAP}",
+        "--leader-elect",
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=500ms",
+    )
 
-    async def on_node(prefix: str) -> int:
-        pods = await cluster.items("Pod")
-        there = [pod for pod in pods if pod["spec"].get("nodeName")]
-        alive = [pod for pod in there if "deletionTimestamp" not in pod["metadata"]]
-        return sum(pod["metadata"]["name"].startswith(prefix) for pod in alive)
+    async def until(what: str, holds: Callable[[], Awaitable[Any]]) -> None:
+        await eventually(holds, seconds=90, what=what)
 
-    async def are(web: int, research: int) -> bool:
-        await _stop_terminating(cluster)
-        return (await on_node("web"), await on_node("research")) == (web, research)
+    async def runs(*counts: int) -> bool:
+        return await seen.running() == counts
 
-    first = app_for(cluster.client)
-    running = asyncio.create_task(first.run())
-    try:
-        await eventually(lambda: are(4, 0), seconds=60, what="one team to have all")
-        for number in range(4):
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(Replica(kubeconfig, tmp_path / "one.log", *arguments))
+        await eventually(lambda: first.reported("Became leader"), seconds=60)
+        second = stack.enter_context(
+            Replica(kubeconfig, tmp_path / "two.log", *arguments, f"--local-port={port}")
+        )
+        await eventually(lambda: second.reported("In sync"), seconds=60)
+        # 1. The one that leads is killed as soon as a victim is on its way out.
+        await until("one team to have all", lambda: runs(8, 0))
+        for number in range(8):
             name = f"research-{number}"
             await cluster.create(make_pod(name, cpu="1", labels={"queue": "research"}))
-        await eventually(
-            lambda: bool(first.kernel.reclaims.latest), seconds=60, what="a reclaim to begin"
-        )
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    second = app_for(cluster.client)
-    running = asyncio.create_task(second.run())
-    try:
-        await eventually(lambda: are(2, 2), seconds=90, what="each to have half")
+        await until("a victim", seen.evicted)
+        first.kill()
+        # 2. The other one goes on while no victim has ended yet.
+        await eventually(lambda: second.reported("Became leader"), seconds=60)
+
+        # If the first one died before it nominated a pod, all wait to see what the victim leaves.
+        async def is_claimed() -> bool:
+            found = await _queues(port)
+            claimed = {one["path"]: one["pods"]["claimed"] for one in found.get("rows", ())}
+            owned = await seen.nominated()
+            return claimed == {"": owned, "research": owned, "web": 0}
+
         await idle()
-        assert await are(2, 2), "none takes more"
-        assert second.kernel.reclaims.reversals == 0
-        second.kernel.check_invariants()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await until("what is claimed to be that of pods that are nominated", is_claimed)
+        assert 1 <= await seen.evicted() <= 4
+        # 3. Victims end, and those that claimed it run.
+
+        async def is_shared() -> bool:
+            await _stop_terminating(cluster)
+            return await runs(4, 4)
+
+        await until("each to have half", is_shared)
+        await idle()
+        assert await runs(4, 4), "none takes more"
+        assert await seen.evicted() == 4
+        found = await _queues(port)
+        assert found["reversals"] == 0
+        assert [one["pods"]["claimed"] for one in found["rows"]] == [0, 0, 0]
+        assert await asyncio.to_thread(second.terminate) == 0
+
+
+async def _queues(port: int) -> dict[str, Any]:
+    """`/queues` of the scheduler that listens on *port*; empty while it does not lead."""
+    url = f"http://127.0.0.1:{port}/queues"
+    async with aiohttp.ClientSession() as http, http.get(url) as response:
+        if response.status == 503:
+            return {}
+        found: dict[str, Any] = await response.json()
+        return found
 
 
 async def _stop_terminating(cluster: LiveCluster) -> None:
