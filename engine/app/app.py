@@ -14,6 +14,7 @@ import structlog
 from engine.app.carrying import Carrying, make_kernel
 from engine.app.counting import DecisionCounting
 from engine.app.environment import make_environment
+from engine.app.kept_activity import KeptActivity
 from engine.app.kept_usage import KeptUsage
 from engine.app.leadership import Leadership
 from engine.app.policies import Policies, PolicyParts
@@ -144,6 +145,11 @@ class App:
         counting = DecisionCounting(env, self.kernel, self.policies, self.leadership)
         self._carriers = self._make_carriers(counting)
         self.surfaces = self._make_surfaces(counting)
+        self.kept_activity = KeptActivity(
+            self.surfaces.activity,
+            learned_store or NoLearnedStore(),
+            may_save=self.leadership.may_save,
+        )
         self._show_metrics()
 
     def _make_emulation(self, settings: Settings) -> Emulation:
@@ -272,6 +278,7 @@ class App:
             self.policies.report_control()  # a standby has reported nothing
         self.leadership.leading.set()
         self.report(LeadershipAcquired())
+        self._background.start(self.kept_activity.run())
         # 6. Scheduling.
         await self._background.unless_broken(self._schedule())
 

@@ -80,6 +80,8 @@ class Surfaces:
             attempts=metrics.schedule_attempts,
             latency=metrics.algorithm_seconds,
             rejections=metrics.rejections,
+            waiting=kernel.queue.counts,
+            present=lambda: (self.live.revision, leadership.leader().identity),
             clock=clock,
         )
         self.registration = self._registration()

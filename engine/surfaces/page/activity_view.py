@@ -4,18 +4,18 @@ Owns the choice of the series, and the steps of the table that is read without J
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from engine.surfaces.live.activity import ActivityPage, ActivitySample
+from engine.surfaces.live.activity import ActivityMark, ActivityPage, ActivitySample
 from engine.surfaces.page.words import parsed
 
 _MOST_REASONS: Final = 6
-#: Samples in a row of the table.
-_IN_A_ROW: Final = 30
+#: Seconds in a row of the table.
+_IN_A_ROW: Final = 300.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class TableRow:
     p50_seconds: float | None
     p99_seconds: float | None
     rejections: tuple[tuple[str, int], ...]
+    waiting: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class ActivityView:
     bound: int
     rejections: tuple[tuple[str, int], ...]
     latest: ActivitySample | None
+    marks: tuple[ActivityMark, ...]
 
 
 def activity_view(page: ActivityPage) -> ActivityView:
@@ -69,19 +71,22 @@ def activity_view(page: ActivityPage) -> ActivityView:
     rejected = {
         name: [60 * _rate(s.rejections.get(name, 0), s) for s in samples] for name, _ in reasons
     }
+    places = dict.fromkeys(place for sample in samples for place in sample.waiting)
+    waiting = {place: [s.waiting.get(place, 0) for s in samples] for place in places}
+    marks = [(round(parsed(one.at).timestamp(), 1), one.kind) for one in page.marks]
     return ActivityView(
         (
-            _chart("rates", "Decisions and bindings", "a second", times, rates),
-            _chart("latency", "Time of a decision", "ms", times, latency),
-            _chart("rejections", "Rejections by reason", "a minute", times, rejected),
+            _chart("waiting", "Pods that wait", "by place", times, waiting, marks),
+            _chart("rates", "Decisions and bindings", "a second", times, rates, marks),
+            _chart("latency", "Time of a decision", "ms", times, latency, marks),
+            _chart("rejections", "Rejections by reason", "a minute", times, rejected, marks),
         ),
-        tuple(
-            _row(samples[start : start + _IN_A_ROW]) for start in range(0, len(samples), _IN_A_ROW)
-        )[::-1],
+        tuple(map(_row, _in_rows(samples)))[::-1],
         sum(sample.decisions for sample in samples),
         sum(sample.bound for sample in samples),
         tuple(_sum_of(samples).most_common()),
         samples[-1] if samples else None,
+        page.marks[::-1],
     )
 
 
@@ -91,9 +96,23 @@ def _chart(
     unit: str,
     times: list[float],
     series: Mapping[str, Sequence[float | None]],
+    marks: Sequence[tuple[float, str]],
 ) -> Chart:
     data = {"names": list(series), "values": [times, *series.values()], "unit": unit}
+    data["marks"] = list(marks)
     return Chart(key, title, unit, msgspec.json.encode(data).decode())
+
+
+def _in_rows(samples: Iterable[ActivitySample]) -> Iterator[list[ActivitySample]]:
+    """*samples* by rows; those of a leader before are longer than others."""
+    row: list[ActivitySample] = []
+    for sample in samples:
+        row.append(sample)
+        if sum(one.seconds for one in row) >= _IN_A_ROW - 1:
+            yield row
+            row = []
+    if row:
+        yield row
 
 
 def _row(samples: Sequence[ActivitySample]) -> TableRow:
@@ -106,6 +125,7 @@ def _row(samples: Sequence[ActivitySample]) -> TableRow:
         _most(sample.p50_seconds for sample in samples),
         _most(sample.p99_seconds for sample in samples),
         tuple(_sum_of(samples).most_common(3)),
+        sum(samples[-1].waiting.values()),
     )
 
 

@@ -62,16 +62,45 @@
   function options(section, data, width) {
     const strokes = [colour("accent"), colour("good"), colour("busy"), colour("bad"), colour("faint"), colour("heat-3")];
     const axis = { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, font: "11px system-ui, sans-serif" };
-    const shown = (_plot, value) => (value == null ? "–" : `${+value.toFixed(2)}`);
+    // Without a cursor the legend has the latest value that is known.
+    const latest = (values) => {
+      let at = values.length - 1;
+      while (at > 0 && values[at] == null) at--;
+      return values[at];
+    };
+    const shown = (plot, value, series, at) => {
+      const one = at == null || at === plot.data[0].length - 1 ? latest(plot.data[series]) : value;
+      return one == null ? "–" : `${+one.toFixed(2)}`;
+    };
+    const rest = (plot) => {
+      if (plot.cursor.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
+    };
+    const drawMarks = (plot) => {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      ctx.lineWidth = 2;
+      ctx.setLineDash([4, 4]);
+      for (const [time, kind] of JSON.parse(section.dataset.series).marks) {
+        const x = plot.valToPos(time, "x", true);
+        if (x < bbox.left || x > bbox.left + bbox.width) continue;
+        ctx.strokeStyle = colour(kind === "leader" ? "bad" : "accent");
+        ctx.beginPath();
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.stroke();
+      }
+      ctx.restore();
+    };
     return {
       width,
       height: 220,
       cursor: { drag: { x: false, y: false } },
+      hooks: { ready: [rest], setData: [rest], setCursor: [rest], draw: [drawMarks] },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [{ ...axis, values: (_plot, at) => at.map((t) => new Date(t * 1000).toISOString().slice(11, at[1] - at[0] < 60 ? 19 : 16)) }, { ...axis, size: 48 }],
       series: [
         { label: "UTC", value: (_plot, at) => (at == null ? "–" : new Date(at * 1000).toISOString().slice(11, 19)) },
-        ...data.names.map((label, i) => ({ label, stroke: strokes[i % strokes.length], width: 1.5, value: shown, points: { show: data.values[0].length < 3 }, spanGaps: false })),
+        ...data.names.map((label, i) => ({ label, stroke: strokes[i % strokes.length], width: 1.5, value: shown, points: { show: data.values[0].length < 3 }, spanGaps: true })),
       ],
     };
   }

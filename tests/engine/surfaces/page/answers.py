@@ -9,7 +9,7 @@ from engine.explaining.remedies import Remedy
 from engine.rollout.measures import ArmMeasures, ShadowMeasures
 from engine.rollout.status import GateResult
 from engine.rollout.status import Verdict as StageVerdict
-from engine.surfaces.live.activity import ActivityPage, ActivitySample
+from engine.surfaces.live.activity import ActivityMark, ActivityPage, ActivitySample
 from engine.surfaces.live.answers import (
     Candidate,
     ClassOnNode,
@@ -597,9 +597,18 @@ def activity(count: int = 120) -> ActivityPage:
             p50_seconds=0.002 + (i % 9) / 5000,
             p99_seconds=0.009 + (i % 13) / 1000,
             rejections={"InsufficientResources": i % 11, "UntoleratedTaint": i % 4},
+            waiting={"unschedulable": 40 + i // 3, "backoff": i % 7},
         )
         for i in range(count)
     )
     return ActivityPage(
-        revision=REVISION, at=AT, leader=LEADER, interval_seconds=10.0, samples=samples
+        revision=REVISION,
+        at=AT,
+        leader=LEADER,
+        interval_seconds=10.0,
+        samples=samples,
+        marks=(
+            ActivityMark("2026-11-25T18:02:11+00:00", "policies", REVISION),
+            ActivityMark("2026-11-25T18:07:30+00:00", "leader", LEADER.identity),
+        ),
     )

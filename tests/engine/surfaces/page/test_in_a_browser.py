@@ -377,7 +377,11 @@ async def test_charts_are_drawn_and_go_on(browser: Browser, site: Site) -> None:
     async with visiting(browser) as visit:
         page = visit.page
         await page.goto(site.url + "/activity")
-        await expect(page.locator(".chart canvas")).to_have_count(3)
+        await expect(page.locator(".chart canvas")).to_have_count(4)
+        # The latest values without a hover, and what changed.
+        legend = page.locator("#chart-waiting .u-legend")
+        await expect(legend).to_contain_text(re.compile(r"unschedulable\s*:?\s*59"))
+        await expect(page.locator("#marks li").first).to_contain_text("scheduler-0_5d3c began to")
         await page.evaluate("document.querySelector('canvas').kept = true")
         before = await page.evaluate(drawn)
         site.answers["/activity"] = answers.activity(90)
