@@ -139,6 +139,7 @@ class TurnQueue(ActiveQueue):
         self._watched: dict[tuple[str, str], dict[_LaneKey, _Lane]] = {}
         self._ripe: set[tuple[str, str]] = set()
         self._awake: dict[tuple[str, str], _Lane] = {}
+        self._retried: set[_Lane] = set()
         self._failed: dict[_LaneKey, _Lane] = {}
         self._version = -1
         self._goes_by_turns = False  # asked several times of each pod
@@ -338,7 +339,10 @@ class TurnQueue(ActiveQueue):
         pods = list(self)
         for kept in (self._lane_of, self._leaves, self._heaps, self._keys, self._asked):
             kept.clear()
-        for of_held in (self._stale, self._watched, self._ripe, self._awake, self._failed):
+        for of_held in (
+            *(self._stale, self._watched, self._ripe),
+            *(self._awake, self._retried, self._failed),
+        ):
             of_held.clear()
         self._heap = KeyedHeap()
         for queued in pods:
@@ -351,6 +355,9 @@ class TurnQueue(ActiveQueue):
         moved, changed, aged = self._shares.moved, self._shares.changed, self._shares.aged
         for path in (*moved, *changed, *aged):
             self._stale.add(path)
+        if self._hooks.reads_above:
+            for path in [one for one, grown in changed.items() if ATTRIBUTES in grown]:
+                self._stale.update(self._below(path))
         if aged:
             self._release_all((ROOT, ""))  # what they wait for may be another usage
         if self._watched:
@@ -365,6 +372,12 @@ class TurnQueue(ActiveQueue):
             if changed.get(ROOT) or any(ATTRIBUTES in grown for grown in changed.values()):
                 for watch in list(self._watched):
                     self._release_all(watch)
+
+    def _below(self, path: str) -> Iterator[str]:
+        """The queues below that of *path* with a pod that may be tried."""
+        for one in self._heaps.get(path, ()):
+            yield one
+            yield from self._below(one)
 
     def _next(self) -> _Lane | None:
         """The lane whose turn it is; None if all stand still."""
@@ -578,6 +591,8 @@ class TurnQueue(ActiveQueue):
             freed = self._shares.freed(watch[0]).get(watch[1] or _PODS, 0)
             able = sorted((one for one in lanes.values() if freed >= one.freed_to), key=self._turn)
             for lane in able[:_MOST_RETRIED]:
+                self._retried.add(lane)
+                self.woken += 1
                 self._release(lane)
             if len(able) > _MOST_RETRIED:
                 self._retry_at = now + _RETRY_SECONDS
@@ -586,6 +601,9 @@ class TurnQueue(ActiveQueue):
 
     def _end_wake(self, lane: _Lane) -> bool:
         """The lane is asked about, or gone; True if it was let go on because of what is free."""
+        if lane in self._retried:
+            self._retried.remove(lane)
+            return True
         for watch, awake in self._awake.items():
             if awake is lane:
                 del self._awake[watch]
@@ -609,7 +627,7 @@ class TurnQueue(ActiveQueue):
     @property
     def woken_in_vain(self) -> int:
         """Of `woken`, those that could not go on then; not those that are not asked about yet."""
-        return self.woken - self.started - len(self._awake)
+        return self.woken - self.started - len(self._awake) - len(self._retried)
 
     def head_of(self, path: str) -> LaneState | None:
         """What is next in the queue of *path*, or below it; None: no pod of it is ready.

@@ -244,6 +244,11 @@ class TreeHooks:
         """True if the turn of a queue may depend on the request that is next in it."""
         return "head" in self.tree.hooks.get("turn_key", ())
 
+    @property
+    def reads_above(self) -> bool:
+        """True if the turn of a queue may depend on those that it is under."""
+        return "above" in self.tree.mentioned.get("turn_key", ())
+
     def turn_question(
         self, path: Sequence[QueueView], head: Request | None, below: Sequence[QueueView]
     ) -> bytes:

@@ -179,6 +179,47 @@ def test_room_goes_to_the_queue_whose_turn_it_is(policy: str) -> None:
     )
 
 
+def test_a_request_that_is_asked_about_in_vain_after_a_second_counts_as_woken() -> None:
+    """What became free has been taken again, and only its policy knows if that is the same."""
+    world = _world(DRF, queues={"top": {"limit": {"cpu": 2}}, "top/a": {}, "top/b": {}})
+    for number in range(2):
+        world.add(_pod(f"run{number}", "top/b", node="n"))
+    world.add(_pod("a0", "top/a"))
+    assert _tried(world) == []
+    world.delete("run0")
+    world.add(_pod("run2", "top/b", node="n"))
+    assert _tried(world) == []
+    turns = world.kernel.turns
+    assert (turns.woken, turns.woken_in_vain) == (0, 0)
+    world.wait(1.5)
+    assert _tried(world) == []
+    assert (turns.woken, turns.started, turns.woken_in_vain) == (1, 0, 1)
+    world.delete("run1")
+    assert _tried(world) == ["a0"]
+    assert (turns.woken, turns.started, turns.woken_in_vain) == (2, 1, 1)
+
+
+def test_other_attributes_of_a_queue_are_another_turn_of_those_below_it() -> None:
+    by_above = (
+        FAIR
+        + """
+def turn_key(queue):
+    sign = -1 if queue.above[0].tier == "reverse" else 1
+    return sign * queue.weight
+"""
+    )
+    world = _world(by_above, objects=[{"apiVersion": "example.com/v1", "kind": "Queue"}])
+    world.put_queue("top", {})
+    for weight, name in enumerate(("a", "b", "c"), 1):
+        world.put_queue(name, {"parent": "top", "has": {"weight": weight}})
+        for number in range(2):
+            world.add(_pod(f"{name}{number}", name))
+    assert _tried(world, 1) == ["a0"]
+    world.put_queue("top", {"has": {"tier": "reverse"}})
+    world.settle()
+    assert _tried(world) == ["c0", "c1", "b0", "b1", "a1"]
+
+
 def test_a_larger_limit_lets_it_go_on() -> None:
     world = _world(objects=[{"apiVersion": "example.com/v1", "kind": "Queue"}])
     world.put_queue("a", {"has": {"limit": {"cpu": "1"}}})

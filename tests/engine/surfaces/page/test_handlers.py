@@ -12,8 +12,9 @@ from yarl import URL
 from devkit.cluster import DevCluster
 from engine.io.endpoints.server import EndpointServer, ReviewClients, SecureSettings
 from engine.lib.clock import SystemClock
-from engine.surfaces.live.answers import Leader, QueuePage, Refusal
+from engine.surfaces.live.answers import Leader, PlaceCounts, QueuePage, Refusal
 from tests.engine.io.endpoints.harness import endpoints
+from tests.engine.surfaces.page import answers
 from tests.engine.surfaces.page.site import Site
 
 _HTML = {"Accept": "text/html"}
@@ -45,6 +46,24 @@ async def test_a_browser_gets_html_that_may_run_nothing_of_others(site: Site) ->
             assert "<style" not in text
             assert "http" not in text.replace(site.url, "").replace("http-equiv", "")
     assert len(policies) == 2, "a nonce is for one page"
+
+
+@pytest.mark.parametrize(
+    ("count", "want"),
+    [
+        pytest.param(0, "No pod waits.", id="none waits"),
+        pytest.param(2, "in namespaces whose pods you may not list.", id="none may be seen"),
+    ],
+)
+async def test_a_queue_without_rows_says_if_pods_wait(site: Site, count: int, want: str) -> None:
+    site.answers["/queue"] = answers.queue(counts=PlaceCounts(unschedulable=count))
+    async with (
+        aiohttp.ClientSession(site.url) as session,
+        session.get("/queue", headers=_HTML) as response,
+    ):
+        text = await response.text()
+    assert want in text
+    assert text.count('class="empty"') == 1
 
 
 @pytest.mark.parametrize(
