@@ -8,7 +8,7 @@ depend on neither real time nor randomness.
 import functools
 import heapq
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,33 +16,29 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from engine.core.framework.owner import Owner
+from engine.core.kernel.at_once import AtOnce
+from engine.core.kernel.claims_at_once import ClaimsAtOnce
 from engine.core.kernel.events import (
     NODES,
     PODS,
     Bound,
-    Event,
     LeadershipAcquired,
     ObjectChanged,
     OtherFactsChanged,
     PreemptionEnd,
-    PreemptionEnded,
     RevisionSwitched,
     TimePassed,
-    TurnBegan,
     WaitingPodPreempted,
 )
 from engine.core.kernel.instructions import (
-    Bind,
-    Evict,
     Instruction,
     ReportDecision,
     ReportFailure,
     ReportGate,
     ReportHeld,
     ReportThrottled,
-    RunAction,
 )
-from engine.core.kernel.kernel import Kernel, decided
+from engine.core.kernel.kernel import Kernel
 from engine.core.model.clock_facts import clock_facts, next_step
 from engine.core.model.node import Node
 from engine.core.model.pod import Pod
@@ -61,7 +57,6 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
 from engine.telemetry.metrics import Metrics
 from workbench.queues.still_kernel import queue_objects
-from workbench.simulation.simulated_claims import SimulatedClaims
 from workbench.simulation.workload import Arrival, Workload
 
 # A pod is given up after so many failures of policies in a row, so that every run ends.
@@ -126,7 +121,7 @@ class Life:
         return None if self.placed_at is None else self.placed_at - self.arrived_at
 
 
-class Simulation:
+class Simulation(AtOnce):
     """One run of a workload.
 
     `at_start` has the nodes of the pods that are placed at the start, by key, and `lost_at_start`
@@ -150,7 +145,8 @@ class Simulation:
         on_moment: Callable[["Simulation"], None] | None = None,
         retries: bool = True,
     ) -> None:
-        self.clock = VirtualClock()
+        super().__init__()
+        self.clock: VirtualClock = VirtualClock()
         world = workload.cluster.world()
         self.cache = world.cache
         self.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
@@ -183,13 +179,10 @@ class Simulation:
         self._on_moment = on_moment
         self._retries = retries
         plugins = make_plugins(
-            self.cache.objects, clock=self.clock, claim_returns=SimulatedClaims(self._report)
+            self.cache.objects, clock=self.clock, claim_returns=ClaimsAtOnce(self._report)
         )
         self._scheduler = Scheduler(bundle, evaluator, plugins=plugins, has_extenders=False)
         self.kernel = self._make_kernel(plugins)
-        self._to_bind: list[Placement] = []
-        self._to_evict: list[Evict] = []
-        self._to_run: list[RunAction] = []
         self._report(RevisionSwitched(self._scheduler))
         self._report(LeadershipAcquired())
         for event in queue_objects(bundle.queue_tree, workload.cluster.others):
@@ -362,44 +355,22 @@ class Simulation:
         # Rules may have queues take from each other in turn, for ever.
         return max(last, min(self._moved_at + grown, since + grown + _MOST_SECONDS_OF_TAKING))
 
-    def _settle(self) -> None:
-        """Decide until no pod can be tried."""
-        kernel = self.kernel
-        while True:
-            self._report(TurnBegan())
-            self._see()
-            if kernel.queue.has_poppable:
-                self._carry_out(decided(kernel.decide(self.now)))
-                self._see()
-            elif not kernel.has_work:
-                return
+    # --- what the kernel reports -------------------------------------------------------------
 
-    # --- the kernel, and what the watch would show -------------------------------------------
-
-    def _report(self, event: Event) -> None:
-        self._carry_out(self.kernel.handle(event, self.now))
-
-    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Bind(placement=placement):
-                    self._to_bind.append(placement)
-                case Evict():
-                    self._to_evict.append(instruction)
-                case RunAction():
-                    self._to_run.append(instruction)
-                case ReportFailure():
-                    self._failed(instruction)
-                case (
-                    ReportGate(pod=pod, reason=reason)
-                    | ReportThrottled(pod=pod, reason=reason)
-                    | ReportHeld(pod=pod, reason=reason)
-                ):
-                    life = self.lives.get(pod.key)
-                    if life is not None and life.is_pending:
-                        life.reason = reason
-                case ReportDecision():
-                    self.decisions += 1
+    def _note(self, instruction: Instruction) -> None:
+        match instruction:
+            case ReportFailure():
+                self._failed(instruction)
+            case (
+                ReportGate(pod=pod, reason=reason)
+                | ReportThrottled(pod=pod, reason=reason)
+                | ReportHeld(pod=pod, reason=reason)
+            ):
+                life = self.lives.get(pod.key)
+                if life is not None and life.is_pending:
+                    life.reason = reason
+            case ReportDecision():
+                self.decisions += 1
 
     def _failed(self, report: ReportFailure) -> None:
         pod, rejection = report.pod, report.rejection
@@ -409,25 +380,6 @@ class Simulation:
         life.errors = life.errors + 1 if rejection.is_error else 0
         if report.is_queued and (not self._retries or life.errors >= _MOST_ERRORS):
             self._report(ObjectChanged(PODS, pod, None))  # given up
-
-    def _see(self) -> None:
-        """Report what the watch would show: bound pods on their nodes, evicted pods gone.
-
-        And claims without the devices that a pod which fits nowhere had taken back from them.
-        """
-        while self._to_bind or self._to_evict or self._to_run:
-            actions, self._to_run = self._to_run, []
-            for one in actions:
-                _run(one.action())
-            placements, self._to_bind = self._to_bind, []
-            for placement in placements:
-                self._bind(placement)
-            evictions, self._to_evict = self._to_evict, []
-            for evict in evictions:
-                end = PreemptionEnd.DONE
-                for victim in evict.victims:
-                    end = self._evict(victim)
-                self._report(PreemptionEnded(evict.preemptor, evict.preemption.node, end))
 
     # --- events of the workload ------------------------------------------------------------
 
@@ -561,9 +513,3 @@ class Simulation:
         """End the pod of *uid*, unless it was evicted or deleted meanwhile."""
         if life.is_placed and life.wants.uid == uid:
             self._leave(life.wants.key)
-
-
-def _run(action: Awaitable[None]) -> None:
-    """Carry out what waits for nothing here."""
-    for _ in action.__await__():
-        raise RuntimeError("an action of a plugin waits for something that is not simulated")

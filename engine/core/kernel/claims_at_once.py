@@ -1,6 +1,6 @@
-"""Takes back devices in a simulation, where there is no API server to write to.
+"""Takes back devices where there is no API server to write to.
 
-Owns what becomes of a claim. Reporting the change is the simulation's, as a watch would.
+Owns what becomes of a claim. Reporting the change is the shell's, as a watch would.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from engine.core.model.pod import Pod
 _CLAIMS: Final = "resourceclaims"
 
 
-class SimulatedClaims:
+class ClaimsAtOnce:
     """A `ClaimReturns` whose changes are reported at once."""
 
     def __init__(self, report: Callable[[ObjectChanged], None]) -> None:
