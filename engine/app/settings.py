@@ -13,6 +13,7 @@ from engine.io.watching.readable import MOST_AGE_SECONDS
 from engine.lib.saved_state import WhenUnread
 from engine.policy.config import DEFAULT_SCHEDULER_NAME
 from engine.rollout.last_resort import WAIT, WhenNone
+from engine.surfaces.live.what_if.shapes import Shape
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Settings:
             the object of *admission_webhook* has it.
         admission_webhook: The ValidatingWebhookConfiguration that this process registers itself in;
             "": none.
+        machine_types: Nodes that can be asked for at `/whatif`, by name.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         pops_early: Not while the queue is idle.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
@@ -55,6 +57,7 @@ class Settings:
     local_port: int | None = None
     admission_key: str = field(default="", repr=False)
     admission_webhook: str = ""
+    machine_types: Mapping[str, Shape] = field(default_factory=dict)
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     pops_early: bool = True

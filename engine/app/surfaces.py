@@ -74,6 +74,7 @@ class Surfaces:
                 decision_log=recorder.directory if recorder is not None else None,
             ),
             clock=clock,
+            machine_types=env.settings.machine_types,
         )
         self.page = PageHandlers(Streams())
         self.activity = Activity(

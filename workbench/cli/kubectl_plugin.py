@@ -25,6 +25,7 @@ from workbench.cli.rollout_command import rollout_command
 from workbench.cli.shares_command import shares_command
 from workbench.cli.standard_output import GuardedGroup
 from workbench.cli.ui_command import ui_command
+from workbench.cli.what_if_command import what_if_command
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -160,6 +161,7 @@ _rollout = copy.copy(rollout_command)
 _rollout.commands = {**rollout_command.commands, "report": report}
 main.add_command(_rollout)
 main.add_command(shares_command)
+main.add_command(what_if_command)
 main.add_command(ui_command)
 
 

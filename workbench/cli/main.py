@@ -73,6 +73,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "rollout_command",
         "Show how far an edit has come; pause, promote or abort it.",
     ),
+    "whatif": (
+        "workbench.cli.what_if_command",
+        "what_if_command",
+        "Show what would start if the cluster were another one.",
+    ),
     "shares": (
         "workbench.cli.shares_command",
         "shares_command",

@@ -5,7 +5,7 @@ come in any order that the API server's separate watches can produce, and any nu
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from engine.core.caching.attachments import StorageChanges
 from engine.core.caching.objects import ObjectStore
@@ -46,8 +46,8 @@ class Cache:
     one is gone, even if its deletion was never seen.
     """
 
-    def __init__(self) -> None:
-        self.objects = ObjectStore()
+    def __init__(self, objects: ObjectStore | None = None) -> None:
+        self.objects = ObjectStore() if objects is None else objects
         self._infos: dict[str, NodeInfo] = {}
         self._pods: dict[str, Pod] = {}
         self._uid_of: dict[str, str] = {}  # pod key -> uid
@@ -61,6 +61,17 @@ class Cache:
         #: Grows whenever a pod comes to count, or does not any more.
         self.pods_generation = 0
         self._storage = StorageChanges(self.objects, self._snapshot.volume_users)
+
+    @classmethod
+    def of(cls, infos: Iterable[NodeInfo], objects: ObjectStore) -> "Cache":
+        """A cache that begins with these; *objects* are its own from then on."""
+        cache = cls(objects)
+        for info in infos:
+            cache._put(info)
+            cache._node_count += info.node is not None
+            cache._pods.update(info.pods)
+            cache._uid_of.update((pod.key, uid) for uid, pod in info.pods.items())
+        return cache
 
     # --- nodes -------------------------------------------------------------------------------
 

@@ -43,6 +43,16 @@ class QueueObjectChanged(msgspec.Struct, frozen=True):
     object: Any | None
 
 
+class QueueAdjusted(msgspec.Struct, frozen=True):
+    """The queue of `path` has these attributes instead of what its sources give, from now on.
+
+    Only asked of copies of a cluster: what if they were edited?
+    """
+
+    path: str
+    attributes: Mapping[str, Any]
+
+
 class UsageRestored(msgspec.Struct, frozen=True):
     """What queues used was saved `age` seconds ago: billionths of the cluster by path and resource.
 
@@ -197,6 +207,7 @@ class Reply(msgspec.Struct, frozen=True):
 Event: TypeAlias = (
     ObjectChanged
     | QueueObjectChanged
+    | QueueAdjusted
     | UsageRestored
     | NodeFactsChanged
     | PodFactsChanged

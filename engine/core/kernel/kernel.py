@@ -177,6 +177,7 @@ class Kernel:
         return {
             events.ObjectChanged: self._take,
             events.QueueObjectChanged: self.shares.take_object,
+            events.QueueAdjusted: self.shares.adjust,
             events.UsageRestored: self.shares.restore_usage,
             events.NodeFactsChanged: self._show_node_facts,
             events.PodFactsChanged: self._show_pod_facts,

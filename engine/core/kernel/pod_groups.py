@@ -258,6 +258,11 @@ class PodGroups:
             self._recount(key)
             self._change(key, is_membership=True)
 
+    @property
+    def are_served(self) -> bool:
+        """True if the API server has PodGroups, as far as is known."""
+        return self._are_served
+
     def set_served(self, are_served: bool) -> None:
         """Note whether the API server has PodGroup objects at all."""
         if are_served == self._are_served:

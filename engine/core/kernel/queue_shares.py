@@ -20,6 +20,7 @@ from engine.core.kernel.events import (
     NODES,
     PODS,
     ObjectChanged,
+    QueueAdjusted,
     QueueObjectChanged,
     UsageRestored,
 )
@@ -404,6 +405,10 @@ class QueueShares:
     def take_object(self, event: QueueObjectChanged) -> None:
         """An object that adds queues appeared, changed, or is gone."""
         self._sources.take(event)
+
+    def adjust(self, event: QueueAdjusted) -> None:
+        """A queue has other attributes than its source gives."""
+        self._sources.adjust(event)
 
     def take(self, event: ObjectChanged) -> None:
         """A pod, a node, or anything else has changed."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.core.caching.cache import Cache
-from engine.core.kernel.events import QueueObjectChanged
+from engine.core.kernel.events import QueueAdjusted, QueueObjectChanged
 from engine.core.scheduling.tree_hooks import TreeHooks
 from engine.core.sharing.tree import Alias, GivenQueue, QueueTree, build_tree
 from engine.policy.evaluator import PolicyFailure
@@ -34,6 +34,7 @@ class QueueSources:
         self._objects: dict[tuple[str, str], Any] = {}
         self._added: dict[tuple[str, str], list[list[Any]]] = {}
         self._to_ask: dict[tuple[str, str], None] = {}
+        self._adjusted: dict[str, Mapping[str, Any]] = {}  # attributes by path
 
     def objects(self) -> Iterator[QueueObjectChanged]:
         """The objects that add queues, as events that would show them to another tree."""
@@ -50,6 +51,11 @@ class QueueSources:
         else:
             self._objects[at] = event.object
             self._to_ask[at] = None
+        self.is_stale = True
+
+    def adjust(self, event: QueueAdjusted) -> None:
+        """A queue has other attributes than its source gives."""
+        self._adjusted[event.path] = event.attributes
         self.is_stale = True
 
     def begin(self) -> None:
@@ -70,7 +76,12 @@ class QueueSources:
             for one in found
             if one[0] == "alias"
         ]
-        return build_tree(given, aliases)
+        tree = build_tree(given, aliases)
+        for path, attributes in self._adjusted.items():
+            if path in tree.queues:
+                queue = tree.queues[path]
+                queue.attributes = {**queue.attributes, **attributes}
+        return tree
 
     def queue_of_namespace(self, hooks: TreeHooks, name: str) -> str:
         """The path of the queue that the label of the namespace *name* names; "": none."""

@@ -93,6 +93,7 @@ from engine.surfaces.cli.serving import (
     watch_age_option,
     when_unsure_options,
 )
+from engine.surfaces.live.what_if.shapes import Shape, WrongTypes, machine_types
 from engine.surfaces.preflight.findings import State, exit_code
 from engine.telemetry.logs import configure_logging, logs_attempts
 
@@ -157,6 +158,13 @@ _GC_PATIENCE: Final = 120.0
     "this name: its certificate, and a key, which the object keeps for all replicas, unless "
     "--admission-key-file gives one. A certificate that is made at the start is then also for the "
     "Services of the policies' namespace.",
+)
+@click.option(
+    "--machine-types",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Machine types that `starsched whatif` can add nodes of: YAML documents, each a Node "
+    "with the name of the type, its labels and taints, and status.allocatable. Read once.",
 )
 @click.option(
     "--pod-max-in-unschedulable-pods-duration",
@@ -454,6 +462,7 @@ async def choose_parts(
         local_port=options["local_port"],
         admission_key=read_admission_key(options["admission_key_file"], options["policies"]),
         admission_webhook=options["admission_webhook"] or "",
+        machine_types=read_machine_types(options["machine_types"]),
         initial_backoff=config.pod_initial_backoff_seconds,
         max_backoff=config.pod_max_backoff_seconds,
         pops_early=gates.get(POP_EARLY, True),
@@ -506,6 +515,16 @@ def served_to_api_server(secure: SecureSettings | None, policies: str) -> Secure
         raise click.UsageError("--admission-webhook: want a --secure-port, which it is served on")
     hosts = (*secure.tls.hosts, f"*.{namespace}.svc")
     return replace(secure, tls=replace(secure.tls, hosts=hosts))
+
+
+def read_machine_types(path: Path | None) -> dict[str, Shape]:
+    """The machine types of the file of `--machine-types`, by name; none without one."""
+    if path is None:
+        return {}
+    try:
+        return machine_types(path)
+    except (WrongTypes, OSError) as error:
+        raise click.BadParameter(str(error), param_hint="--machine-types") from error
 
 
 def read_admission_key(path: Path | None, policies: str) -> str:

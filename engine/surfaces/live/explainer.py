@@ -11,12 +11,13 @@ dozen explanations, and most ask nothing.
 """
 
 import asyncio
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -24,6 +25,7 @@ from engine.core.kernel.kernel import Kernel
 from engine.core.kernel.victim_search import ReclaimCase
 from engine.core.model.pod import Pod
 from engine.core.queueing.places import Gate
+from engine.core.scheduling.runtime_plugin import RuntimePlugin
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.lib.clock import Clock
 from engine.rollout.lazy_sandbox import LazySandbox
@@ -33,6 +35,8 @@ from engine.surfaces.live.answers import PodAnswer
 from engine.surfaces.live.explanation import Subject, explain
 from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.turn import Turn
+from engine.surfaces.live.what_if.imagined_cluster import ImaginedCluster, Material
+from engine.surfaces.live.what_if.shapes import Shape
 
 log = structlog.get_logger(component="live")
 
@@ -50,6 +54,11 @@ class Busy(Exception):
 
 class LimitReached(Exception):
     """An explanation took too long."""
+
+
+Imagined = TypeVar("Imagined")
+MakeCluster = Callable[[dict[str, Shape]], ImaginedCluster]
+"""Makes a copy of the cluster, with these machine types."""
 
 
 @dataclass(slots=True)
@@ -112,6 +121,33 @@ class Explainer:
         Raises `Busy`, `LimitReached`, `KeyError` if no profile has the pod's `schedulerName`,
         `PolicyErrors` if the sandbox cannot be started, `LookupError` without policies.
         """
+        async with self._at_its_turn() as session:
+            kernel = self._kernel
+            changes = session.mirror.collect(kernel.cache.snapshot(), kernel.queue.nominator)
+            units = tuple(kernel.groups.disrupted_as_one())
+            session.scheduler.use_units(lambda: units)
+            case = None if question.node else kernel.reclaims.case_of(question.pod)
+            stopwatch = self._clock.monotonic
+            return await self._in_thread(
+                functools.partial(_explain, session, changes, question, case, stopwatch)
+            )
+
+    async def imagine(self, ask: Callable[[MakeCluster], Imagined]) -> Imagined:
+        """What *ask* finds out in a thread, on copies of the cluster that it has made.
+
+        Raises as `explain`, and what *ask* raises.
+        """
+        async with self._at_its_turn() as session:
+            kernel = self._kernel
+            changes = session.mirror.collect(kernel.cache.snapshot(), kernel.queue.nominator)
+            material = Material.of(kernel)
+            return await self._in_thread(
+                functools.partial(_imagine, session, changes, material, ask)
+            )
+
+    @contextlib.asynccontextmanager
+    async def _at_its_turn(self) -> AsyncIterator[_Session]:
+        """Wait for the turn of a question; while it is, what explains stays. Raises `Busy`."""
         if self._under_way >= MOST_AT_ONCE:
             raise Busy
         self._under_way += 1
@@ -119,13 +155,7 @@ class Explainer:
             self._idle.cancel()
         try:
             async with self._turn:
-                session = self._opened()
-                kernel = self._kernel
-                changes = session.mirror.collect(kernel.cache.snapshot(), kernel.queue.nominator)
-                units = tuple(kernel.groups.disrupted_as_one())
-                session.scheduler.use_units(lambda: units)
-                case = None if question.node else kernel.reclaims.case_of(question.pod)
-                return await self._in_thread(session, changes, question, case)
+                yield self._opened()
         finally:
             self._under_way -= 1
             self._close_when_idle()
@@ -139,13 +169,8 @@ class Explainer:
         await asyncio.gather(*self._closing, return_exceptions=True)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_thread(
-        self,
-        session: _Session,
-        changes: Changes,
-        question: Question,
-        case: ReclaimCase | None,
-    ) -> PodAnswer:
+    async def _in_thread(self, answer: Callable[[Callable[[], None]], Imagined]) -> Imagined:
+        """What *answer* returns in the thread; it is given what ends it when it takes too long."""
         ends_at = self._clock.monotonic() + self._limit_seconds
         given_up = threading.Event()
 
@@ -153,10 +178,7 @@ class Explainer:
             if given_up.is_set() or self._clock.monotonic() > ends_at:
                 raise LimitReached
 
-        explaining = functools.partial(
-            _explain, session, changes, question, case, self._clock.monotonic, check
-        )
-        running = asyncio.get_running_loop().run_in_executor(self._thread, explaining)
+        running = asyncio.get_running_loop().run_in_executor(self._thread, answer, check)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -196,6 +218,28 @@ class Explainer:
             task = asyncio.ensure_future(asyncio.to_thread(session.evaluator.close))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def _imagine(
+    session: _Session,
+    changes: Changes,
+    material: Material,
+    ask: Callable[[MakeCluster], Imagined],
+    check: Callable[[], None],
+) -> Imagined:
+    """Ask in the thread."""
+    mirror, known = session.mirror, session.scheduler
+    mirror.apply(changes)
+
+    def make_scheduler(plugins: dict[str, RuntimePlugin]) -> Scheduler:
+        made = Scheduler(known.bundle, session.evaluator, plugins=plugins, has_extenders=False)
+        made.reuse_from(known, {one: one for one in range(len(known.bundle.program.instances))})
+        return made
+
+    def make(types: dict[str, Shape]) -> ImaginedCluster:
+        return ImaginedCluster(mirror.snapshot, material, make_scheduler, types, check)
+
+    return ask(make)
 
 
 def _explain(

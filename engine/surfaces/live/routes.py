@@ -6,7 +6,9 @@ Owns which address asks for what. `engine.surfaces.page` shows the records, as J
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from engine.io.endpoints.routes import Request
+from aiohttp import hdrs, web
+
+from engine.io.endpoints.routes import Request, Route, json_answer
 from engine.surfaces.live.service import LiveAnswers
 
 Answer = Callable[[Request], Awaitable[tuple[int, Any]]]
@@ -20,9 +22,11 @@ SHARES: Final = "/queues"
 SHARE: Final = "/queues/{path:.+}"
 POLICIES: Final = "/policies"
 ROLLOUT: Final = "/rollout"
+WHAT_IF: Final = "/whatif"
+BEST_SHAPE: Final = "/whatif/best-shape"
 
 #: The addresses whose answers leave out what the caller may not see.
-FILTERED: Final = frozenset({QUEUE, PODS, EXPLAIN, NODES, SHARES, SHARE, ROLLOUT})
+FILTERED: Final = frozenset({QUEUE, PODS, EXPLAIN, NODES, SHARES, SHARE, ROLLOUT, WHAT_IF})
 
 
 def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
@@ -41,4 +45,15 @@ def answers_by_path(live: LiveAnswers) -> dict[str, Answer]:
         SHARE: lambda request: live.share(request.caller, request.query, request.part("path")),
         POLICIES: lambda request: live.policies(request.caller, request.query),
         ROLLOUT: lambda request: live.rollout(request.caller, request.query),
+        WHAT_IF: lambda request: live.what_if(request.caller, request.query),
     }
+
+
+def best_shape_route(live: LiveAnswers) -> Route:
+    """Which of several shapes of nodes helps most, for an autoscaler."""
+
+    async def handle(request: Request) -> web.Response:
+        status, record = await live.best_shape(request.caller, await request.http.read())
+        return json_answer(record, status)
+
+    return Route(BEST_SHAPE, handle, verb=hdrs.METH_POST, filters_by_namespace=True)

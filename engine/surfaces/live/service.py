@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -23,7 +24,7 @@ from engine.surfaces.live.answers import Leader, PodAnswer, Refusal, Victim
 from engine.surfaces.live.decision_record import DecisionRecord
 from engine.surfaces.live.explainer import Busy, Explainer, LimitReached
 from engine.surfaces.live.held_rows import named_namespaces
-from engine.surfaces.live.moments import Moments
+from engine.surfaces.live.moments import Moments, at_text
 from engine.surfaces.live.nodes_page import nodes_page as make_nodes_page
 from engine.surfaces.live.pod_page import KnownPod, known_pod, pod_answer
 from engine.surfaces.live.pods_page import PodFilter, matches
@@ -35,6 +36,10 @@ from engine.surfaces.live.rules import Rules
 from engine.surfaces.live.shares_page import ShareFilter, share_answer
 from engine.surfaces.live.shares_page import shares_page as make_shares_page
 from engine.surfaces.live.slices import in_slices
+from engine.surfaces.live.what_if.asking import WhatIf, namespaces_in, shapes_shown, shown
+from engine.surfaces.live.what_if.best_shape import offers_of
+from engine.surfaces.live.what_if.changes import WrongQuestion, changes_of
+from engine.surfaces.live.what_if.shapes import Shape
 
 log = structlog.get_logger(component="live")
 
@@ -100,6 +105,7 @@ class LiveAnswers:
         control: How edits are rolled out.
         replica: What this process says of itself.
         clock: Time.
+        machine_types: Of which nodes can be asked for, by name.
     """
 
     def __init__(
@@ -112,9 +118,11 @@ class LiveAnswers:
         control: RolloutControl,
         replica: Replica,
         clock: Clock,
+        machine_types: Mapping[str, Shape] = MappingProxyType({}),
     ) -> None:
         self._kernel = kernel
         self._explainer = explainer
+        self._what_if = WhatIf(kernel, explainer, machine_types)
         self._record = record
         self._rollout = rollout
         self._control = control
@@ -169,6 +177,14 @@ class LiveAnswers:
         """`/rollout`."""
         return await self._answered(lambda: self._rollout_page(viewer), leaders_only=True)
 
+    async def what_if(self, viewer: Viewer, query: Query) -> Answered:
+        """`/whatif`."""
+        return await self._answered(lambda: self._imagined(viewer, query), leaders_only=True)
+
+    async def best_shape(self, viewer: Viewer, body: bytes) -> Answered:
+        """`/whatif/best-shape`."""
+        return await self._answered(lambda: self._best_shape(viewer, body), leaders_only=True)
+
     async def close(self) -> None:
         """End what explains."""
         await self._explainer.close()
@@ -181,8 +197,17 @@ class LiveAnswers:
             return self._not_leading()
         try:
             return await answer()
-        except _BadQuery as error:
+        except (_BadQuery, WrongQuestion) as error:
             return WRONG, Refusal(error=str(error))
+        except Busy:
+            return BUSY, Refusal(error="too many explanations are under way", hint="ask again soon")
+        except LimitReached:
+            return NOT_HERE, Refusal(
+                error="the explanation ran into its time limit; decisions are not affected",
+                hint="policies take long for these pods: see `starsched bench`",
+            )
+        except PolicyErrors as errors:
+            return FAULT, Refusal(error=f"no sandbox to explain in: {errors}")
         except LookupError:
             return NOT_HERE, Refusal(error="no policies are in force yet", hint="ask again soon")
 
@@ -334,17 +359,7 @@ class LiveAnswers:
         for node in asked:
             if node not in self._kernel.cache.snapshot().slot_of:
                 return UNKNOWN, Refusal(error=f"no node `{node[:80]}` is known here")
-        try:
-            answer = await self._explained(known, asked)
-        except Busy:
-            return BUSY, Refusal(error="too many explanations are under way", hint="ask again soon")
-        except LimitReached:
-            return NOT_HERE, Refusal(
-                error="the explanation ran into its time limit; decisions are not affected",
-                hint="a policy takes long for this pod: see `starsched bench`",
-            )
-        except PolicyErrors as errors:
-            return FAULT, Refusal(error=f"no sandbox to explain in: {errors}")
+        answer = await self._explained(known, asked)
         return OK, await self._for(viewer, answer)
 
     def _known(self, key: str) -> KnownPod | None:
@@ -392,6 +407,21 @@ class LiveAnswers:
             for policy in answer.policies
         )
         return replace(answer, preemption=preemption, policies=policies, turn=turn)
+
+    # --- what if -----------------------------------------------------------------------------
+
+    async def _imagined(self, viewer: Viewer, query: Query) -> Answered:
+        changes = changes_of(query)
+        answer = await self._what_if.answer(changes, at_text(self._clock.now()), self._leader())
+        readable = await self._readable(viewer, lambda: namespaces_in(answer))
+        return OK, shown(answer, readable)
+
+    async def _best_shape(self, viewer: Viewer, body: bytes) -> Answered:
+        offers = offers_of(body)
+        at = at_text(self._clock.now())
+        answer = await self._what_if.best_shape(offers, at, self._leader())
+        readable = await self._readable(viewer, lambda: namespaces_in(answer))
+        return OK, shapes_shown(answer, readable)
 
     # --- policies ----------------------------------------------------------------------------
 

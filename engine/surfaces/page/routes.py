@@ -20,8 +20,10 @@ from engine.surfaces.live.routes import (
     ROLLOUT,
     SHARE,
     SHARES,
+    WHAT_IF,
     Answer,
     answers_by_path,
+    best_shape_route,
 )
 from engine.surfaces.live.service import OK, LiveAnswers
 from engine.surfaces.page import screens
@@ -72,6 +74,7 @@ def page_routes(
         (ROLLOUT, screens.ROLLOUT, answers[ROLLOUT]),
         (NODES, screens.NODES, nodes),
         (NODE, screens.NODE, one_node),
+        (WHAT_IF, screens.WHAT_IF, answers[WHAT_IF]),
         (SHARES, screens.SHARES, shares),
         (SHARE, screens.SHARE, answers[SHARE]),
         (ACTIVITY, screens.ACTIVITY, recent),
@@ -86,7 +89,7 @@ def page_routes(
         )
         for path, screen, answer in table
     ]
-    return [*routes, static_route()]
+    return [*routes, best_shape_route(live), static_route()]
 
 
 def root_route(routes: list[Route]) -> Route:

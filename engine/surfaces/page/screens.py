@@ -10,6 +10,7 @@ from engine.surfaces.page.policies_view import policies_view
 from engine.surfaces.page.queue_view import pod_view, pods_view, queue_view
 from engine.surfaces.page.rollout_view import rollout_view
 from engine.surfaces.page.shares_view import share_view, shares_view
+from engine.surfaces.page.what_if_view import what_if_view
 
 MakeView = Callable[[Any, Mapping[str, str]], Any]
 
@@ -27,6 +28,7 @@ class Screen:
         seconds: How often a browser that follows it gets a newer one. What has to be explained or
             is large is asked for less often.
         has_charts: It draws.
+        is_followed: A browser gets newer ones; not of what was asked once.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Screen:
     section: str = ""
     seconds: float = 2.0
     has_charts: bool = False
+    is_followed: bool = True
 
     @property
     def template(self) -> str:
@@ -63,6 +66,13 @@ NODE: Final = Screen(
 SHARES: Final = Screen("shares", "Shares", shares_view, "/queues", "shares", 5.0)
 SHARE: Final = Screen(
     "share", "Share", lambda answer, _asked: share_view(answer), section="shares", seconds=5.0
+)
+WHAT_IF: Final = Screen(
+    "what_if",
+    "What if",
+    lambda answer, _asked: what_if_view(answer),
+    section="nodes",
+    is_followed=False,
 )
 ACTIVITY: Final = Screen(
     "activity",
