@@ -7,6 +7,7 @@ gets which values is `profiles`.
 """
 
 import ast
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -113,6 +114,51 @@ def _value(node: ast.expr, constants: Mapping[str, ast.expr], depth: int = 0) ->
             return UNKNOWN
         return dict(zip(keys, values, strict=True))
     return UNKNOWN
+
+
+def with_arguments(text: str, values: Mapping[str, Any]) -> str:
+    """*text* with those of *values* that are strings in place of `args.name`: to be read, not run.
+
+    As it is if what the arguments are assigned to may be something else somewhere in it.
+    """
+    tree = parse(text) if ARGUMENTS in text else None
+    if tree is None:
+        return text
+    calls = {id(call) for call in declarations_in(tree)}
+    named = [
+        target.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and id(statement.value) in calls
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    ]
+    if len(named) != 1 or sum(_binds(node, named[0]) for node in walk(tree)) != 1:
+        return text
+    strings = {name: value for name, value in values.items() if isinstance(value, str)}
+    return ast.unparse(_Written(named[0], strings).visit(copy.deepcopy(tree)))
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    """True if *node* may give *name* a meaning."""
+    if isinstance(node, ast.Name):
+        return node.id == name and not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load":
+        loaded = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        return name in loaded or name in [one.arg for one in node.keywords]
+    return isinstance(node, ast.arg) and node.arg == name
+
+
+class _Written(ast.NodeTransformer):
+    """Puts values in place of the fields of what has *name*."""
+
+    def __init__(self, name: str, values: Mapping[str, str]) -> None:
+        self._name, self._values = name, values
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        is_argument = isinstance(node.value, ast.Name) and node.value.id == self._name
+        value = self._values.get(node.attr) if is_argument else None
+        return node if value is None else ast.Constant(value)
 
 
 # --- values for a policy -------------------------------------------------------------------

@@ -17,11 +17,12 @@ from engine.core.framework.extender import Extender
 from engine.core.framework.profile import Profile
 from engine.core.model.clock_facts import CLOCK_FACTS
 from engine.core.model.event_kinds import NODE
+from engine.language import tree_hooks
 from engine.language.effects import ALL
 from engine.language.summaries import COUNT
 from engine.language.syntax import loads_of, parse, with_loaded
 from engine.policy.analysis import Analyses, Reads, analyse
-from engine.policy.arguments import ATTRIBUTES, declaration
+from engine.policy.arguments import ATTRIBUTES, declaration, with_arguments
 from engine.policy.check import check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
@@ -182,6 +183,8 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     resolved = build_profiles(configuration, policies, {governing})
     queue_tree, found = _queue_tree(documents.queue_tree, policies, files, resolved)
     problems += found
+    if queue_tree is not None:
+        policies |= _with_arguments(queue_tree, policies, files, resolved)
     extenders = in_order(configuration.extenders) if configuration is not None else ()
     _ignore_resources(resolved, ignored_resources(extenders), policies)
     problems += resolved.problems
@@ -228,6 +231,23 @@ def _queue_tree(
         resolved.instances,
     )
     return made, report.problems[before:]
+
+
+def _with_arguments(
+    tree: QueueTreePolicy, policies: Mapping[str, Policy], files: Files, resolved: Profiles
+) -> dict[str, Policy]:
+    """The policy of *tree*, which reads of pods what its arguments say: one label, not all.
+
+    Pods that are alike but for their other labels are one question, and the zone of their node,
+    which the API server writes into their labels when they are bound, is none.
+    """
+    policy = policies[tree.policy]
+    if not policy.parameters.keys() <= {hook.name for hook in tree_hooks.ENTRIES}:
+        return {}  # profiles may enable it, with other arguments each
+    given = {**policy.defaults, **resolved.instances[tree.instance].args}
+    text = with_arguments(files[policy.module], given)
+    reads = analyse({**files, policy.module: text}, policy.module)
+    return {policy.name: replace(policy, hooks=reads)}
 
 
 def _files(user_files: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,9 @@ from engine.policy.queue_tree_config import (
     UsageRule,
 )
 
+# What reads fields whose names are values.
+_BY_NAME: Final = {"getattr", "hasattr"}
+
 #: The one attribute that may be below 0, as it may everywhere in Kubernetes.
 _MAY_BE_NEGATIVE: Final = "priority"
 
@@ -273,6 +276,7 @@ def _mentioned(
     *arguments* turns off is not read.
     """
     read: list[set[str]] = []
+    texts: list[set[str]] = []  # which `getattr` may read: `getattr(queue, "share")`
     used: list[set[str]] = []
     meaning: dict[str, list[int]] = {}  # the statements that give a name its meaning
     for file in with_loaded(files, [module]):
@@ -281,12 +285,13 @@ def _mentioned(
             for name in _bound(statement):
                 meaning.setdefault(name, []).append(len(read))
             read.append(set())
+            texts.append(set())
             used.append(set())
             for node in _live(statement, arguments if file == module else {}):
                 if isinstance(node, ast.Attribute):
                     read[-1].add(node.attr)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    read[-1].add(node.value)  # `getattr(queue, "share")`, and what it is made of
+                    texts[-1].add(node.value)
                     used[-1].add(node.value)  # `load("@std/amounts.star", more = "plus")`
                 elif isinstance(node, ast.Name):
                     used[-1].add(node.id)
@@ -299,7 +304,8 @@ def _mentioned(
                     statements.add(number)
                     open_names += used[number] - reached
                     reached |= used[number]
-        found[hook] = frozenset().union(*(read[number] for number in statements))
+        kept = [read, texts] if reached & _BY_NAME else [read]
+        found[hook] = frozenset().union(*(names[n] for names in kept for n in statements))
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.core.scheduling.tree_hooks import Giver, QueueView, Request
@@ -121,3 +122,55 @@ def test_a_question_about_two_sides_has_each_queue_once() -> None:
     assert hooks.stages([question]) == [0]
     written = msgspec.json.decode(evaluator.questions[-1])[ALL_QUEUES]
     assert [queue["path"] for queue in written] == ["", "a", "a/b", "a/b/c", "a/d", "a/d/e"]
+
+
+OF_ONE_LABEL = '''"""The queue of a label.
+
+Hooks: queue_of, turn_key.
+"""
+
+args = plugin_args(label = "team", ignored = ["pods"])
+
+def queue_of(pod):
+    return pod.labels.get(args.label)
+
+def turn_key(queue):
+    return len([r for r in queue.allocated if r not in args.ignored])
+'''
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "want"),
+    [
+        pytest.param(OF_ONE_LABEL, {}, "labels[team]", id="the default"),
+        pytest.param(OF_ONE_LABEL, {"label": "squad"}, "labels[squad]", id="what is given"),
+        pytest.param(
+            OF_ONE_LABEL + "\ndef _other(args):\n    return args.label\n",
+            {},
+            "labels",
+            id="any, where the name stands for something else, too",
+        ),
+        pytest.param(
+            OF_ONE_LABEL.replace('"team"', '"te" + "am"'), {}, "labels", id="any, if computed"
+        ),
+    ],
+)
+def test_a_queue_of_reads_the_label_that_its_argument_names(
+    text: str, given: dict[str, Any], want: str
+) -> None:
+    """It had read all labels, and was asked again when the API server added the node's zone."""
+    bundle = build_bundle(tree_files(text, queues={"a": {}}, args=given), None)
+    assert bundle.queue_tree is not None
+    assert bundle.policies[bundle.queue_tree.policy].hooks["queue_of"].pod == {want}
+
+
+def test_a_text_is_the_name_of_a_field_only_where_fields_are_read_by_name() -> None:
+    """`ignored = ["pods"]` had shown how many pods a queue has, which changes with each of them."""
+    of = {
+        text: build_bundle(tree_files(text, queues={"a": {}}), None).queue_tree
+        for text in (OF_ONE_LABEL, OF_ONE_LABEL.replace("len(", 'getattr(queue, "pods") + len('))
+    }
+    assert [tree is not None and "pods" in tree.mentioned["turn_key"] for tree in of.values()] == [
+        False,
+        True,
+    ]
