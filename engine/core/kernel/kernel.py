@@ -381,7 +381,6 @@ class Kernel:
     def _lead(self, event: events.LeadershipAcquired) -> None:
         self._is_leading = True
         self.queue.rekey()  # asks every gate again: what was reported before was not carried out
-        self.queue.spread_backlog()
 
     def _begin_turn(self, event: events.TurnBegan) -> None:
         self.permits.follow_groups()

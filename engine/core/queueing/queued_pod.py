@@ -41,7 +41,6 @@ class QueuedPod:
         tally: While it waits, the number of pods that wait for its reason, as a list of one.
         place: Where it is; changed by the queue only.
         is_backlog: It was not tried here yet, but found unschedulable by who decided before.
-        backlog_round: How many of its owner's go before it in a backlog that is taken over.
         was_flushed: It is active or in backoff because no event helped it for too long.
         moved_at: When it came to its place (monotonic seconds).
         traits: What events mean to it depends on this (`unschedulable_pods.traits`), with the
@@ -66,7 +65,6 @@ class QueuedPod:
     tally: list[int] | None = None
     place: Place = Place.UNKNOWN
     is_backlog: bool = False
-    backlog_round: int = 0
     was_flushed: bool = False
     moved_at: float = 0.0
     _moves: list[_Move] = field(default_factory=list)
@@ -78,18 +76,12 @@ class QueuedPod:
         return self.pod.uid
 
     @property
-    def order(self) -> tuple[bool, SortKey, int, float, int]:
+    def order(self) -> tuple[bool, SortKey, float, int]:
         """The order among active pods: by sort key, then first come, first served.
 
         A backlog comes last, as it would wait aside had the same process gone on deciding.
         """
-        return (
-            self.is_backlog,
-            self.sort_key,
-            self.backlog_round,
-            self.timestamp,
-            self.sequence,
-        )
+        return (self.is_backlog, self.sort_key, self.timestamp, self.sequence)
 
     @property
     def failed_with_error(self) -> bool:

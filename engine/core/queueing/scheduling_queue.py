@@ -229,22 +229,6 @@ class SchedulingQueue:
             and not self._places.active.goes_by_turns
         )
 
-    def spread_backlog(self) -> None:
-        """Have one pod of each owner tried before the second of any, in the backlog of now.
-
-        What has changed since they were tried is not known here. One of each kind shows it soonest:
-        pods of an owner are alike, and may be thousands.
-        """
-        active = self._places.active
-        backlog = sorted((one for one in active if one.is_backlog), key=lambda one: one.order)
-        rounds: Counter[tuple[str, str]] = Counter()
-        for queued in backlog:
-            owner = queued.pod.controller
-            kind = queued.pod.namespace, "" if owner is None else owner.uid
-            queued.backlog_round = rounds[kind]
-            rounds[kind] += 1
-            active.add(queued)
-
     def delete(self, pod: Pod) -> None:
         """Forget a pod that was deleted, or that has a node now; unknown ones are ignored.
 
@@ -279,7 +263,7 @@ class SchedulingQueue:
             self._on_incoming(queued.uid, Place.ACTIVE.label, Trigger.POPPED.label)
         # Counted at pop, not at failure: a crash in between must not hand out a free retry.
         queued.attempts += 1
-        queued.is_backlog, queued.backlog_round = False, 0
+        queued.is_backlog = False
         self._places.move(queued, Trigger.POPPED)
         self._places.in_flight.start(queued)
         return queued

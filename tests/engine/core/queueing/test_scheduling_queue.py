@@ -1139,26 +1139,6 @@ def test_after_a_hand_over_new_pods_go_before_those_that_were_tried() -> None:
     assert bench.pop_names() == ["makes-room", "new", "old-1", "old-0"]
 
 
-def test_of_a_backlog_one_of_each_owner_is_tried_before_the_second_of_any() -> None:
-    """So that one that fits by now does not wait for thousands of another owner that do not."""
-    bench = Bench()
-    owned = {f"job-{n}": "job" for n in range(3)} | {"web-0": "web"} | {"web-1": "web"}
-    for name, owner in owned.items():
-        bench.queue.add(_tried(name, owner={"kind": "Job", "uid": owner}))
-    for name in ("alone-0", "alone-1"):
-        bench.queue.add(_tried(name))
-    bench.queue.add(_tried("urgent", priority=1, owner={"kind": "Job", "uid": "job"}))
-    bench.queue.add(make_pod("new"))
-    bench.queue.spread_backlog()
-    bench.queue.check_invariants()
-    assert bench.pop_names() == [
-        *("new", "urgent"),
-        *("web-0", "alone-0"),
-        *("job-0", "web-1", "alone-1"),
-        *("job-1", "job-2"),
-    ]
-
-
 def test_a_pod_that_was_tried_here_is_no_backlog_whatever_its_condition() -> None:
     bench = Bench()
     mine = bench.reject(make_pod("mine", resource_version="1", priority=1))
