@@ -1,7 +1,7 @@
-"""A synthetic day of four tenants on 64 GPUs, scheduled in virtual time by the rules of a pack.
+"""Days of tenants that share GPUs, scheduled in virtual time by the rules of a pack.
 
-Owns the day, the queues of each pack over it, and what is measured of a run. The command is
-`bench_queues`.
+Owns the synthetic day of four tenants on 64 GPUs, the queues of each pack over a day, and what is
+measured of a run. The day of a trace is `openb_day`'s, and the command is `bench_queues`.
 
     d floods from the start with jobs of 1 and 2 GPUs; 1/8 of the GPUs are its
     b comes after ten minutes, with jobs of 1 to 4; 1/4
@@ -51,7 +51,7 @@ profiles:
   pluginConfig:
   - name: NodeResourcesFit
     args:
-      scoringStrategy: {type: MostAllocated, resources: [{name: nvidia.com/gpu, weight: 1}]}
+      scoringStrategy: {type: MostAllocated, resources: [{name: GPU, weight: 1}]}
   - name: GangScheduling
     args: {groupLabel: gang, minCountLabel: gang-size}
 """
@@ -69,11 +69,31 @@ def queue_of(pod):
 
 
 @dataclass(frozen=True)
+class Tenants:
+    """Who shares what during a day.
+
+    Attributes:
+        weights: What each tenant's part goes by.
+        resource: What is shared, and `unit`, how much of it is one GPU.
+        gpus: How many there are.
+        seconds: How long the day is.
+        workload: Nodes, objects and pods, the same whatever the rules, by a seed.
+    """
+
+    weights: Mapping[str, int]
+    resource: str
+    unit: int
+    gpus: int
+    seconds: float
+    workload: Callable[[int], Workload]
+
+
+@dataclass(frozen=True)
 class Pack:
     """The rules by which the day is scheduled.
 
     Attributes:
-        tree: The fields of the QueueTree.
+        tree: The fields of the QueueTree; if no objects are read, the queues are added to it.
         files: Policies that do not ship.
         above: The path that the queues of the tenants are under, with a slash; "" is the root.
     """
@@ -82,19 +102,20 @@ class Pack:
     files: Mapping[str, str]
     above: str = ""
 
-    def bundle(self) -> Bundle:
-        """Its policies."""
-        head = {"apiVersion": "starsched.dev/v1", "kind": "QueueTree"}
+    def bundle(self, tenants: Tenants) -> Bundle:
+        """Its policies, for *tenants*."""
+        tree = {"apiVersion": "starsched.dev/v1", "kind": "QueueTree", **self.tree}
+        if "objects" not in tree:
+            tree["queues"] = {name: {"weight": part} for name, part in tenants.weights.items()}
         return build_bundle(
             {
-                "profile.yaml": _PROFILE,
-                "tree.yaml": yaml.safe_dump({**head, **self.tree}),
+                "profile.yaml": _PROFILE.replace("GPU", tenants.resource),
+                "tree.yaml": yaml.safe_dump(tree),
                 **self.files,
             }
         )
 
 
-_WRITTEN: Final = {path: {"weight": weight} for path, weight in WEIGHTS.items()}
 _VOLCANO: Final = [{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}]
 _KUEUE: Final = [
     {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind}
@@ -102,17 +123,25 @@ _KUEUE: Final = [
 ]
 #: By name; all of them see the same objects and pods.
 PACKS: Final[Mapping[str, Pack]] = {
-    "none": Pack({"policy": "seen", "queues": _WRITTEN}, {"seen.star": _SEEN}),
-    "drf": Pack({"policy": "drf", "queues": _WRITTEN}, {}),
+    "none": Pack({"policy": "seen"}, {"seen.star": _SEEN}),
+    "drf": Pack({"policy": "drf"}, {}),
     "proportion": Pack({"policy": "proportion", "objects": _VOLCANO}, {}),
     "kueue_fair": Pack({"policy": "kueue_fair", "objects": _KUEUE}, {}, "all/"),
 }
 
 
 class Day(msgspec.Struct, frozen=True):
-    """What a day came to: the queues by their tenants, when pods were evicted, the curves."""
+    """What a day of tenants with these weights came to under a pack.
+
+    Attributes:
+        queues: The queues by their tenants; `curves` are of them.
+        evicted_at: When pods were evicted.
+        unit: How much of the resource is one GPU.
+    """
 
     pack: str
+    weights: Mapping[str, int]
+    unit: int
     queues: QueueReport
     evicted_at: tuple[float, ...]
     curves: Curves
@@ -125,56 +154,66 @@ class Day(msgspec.Struct, frozen=True):
             "error": round(100 * self.queues.error, 1),
             "evictions": len(self.evicted_at),
             "reversals": self.queues.reversals,
-            "gpus": {name: round(by_tenant[name].mean, 1) for name in WEIGHTS},
-            "starved": {name: round(by_tenant[name].starved_seconds) for name in WEIGHTS},
+            "gpus": {name: round(by_tenant[name].mean / self.unit, 1) for name in self.weights},
+            "starved": {name: round(by_tenant[name].starved_seconds) for name in self.weights},
         }
 
 
-def run_day(pack: str, seed: int = SEED) -> Day:
-    """The day by the rules of *pack*."""
-    rules = PACKS[pack]
-    bundle, recorder = rules.bundle(), Recorder()
+def run_day(pack: str, seed: int = SEED, tenants: Tenants | None = None) -> Day:
+    """The day of *tenants*, or the synthetic one, by the rules of *pack*."""
+    tenants, rules = tenants or SYNTHETIC, PACKS[pack]
+    bundle, recorder = rules.bundle(tenants), Recorder()
     evaluator = InProcessEvaluator(bundle.program)
     try:
-        simulation = Simulation(bundle, evaluator, day(seed), on_moment=recorder)
-        simulation.run(until=SECONDS)
+        simulation = Simulation(bundle, evaluator, tenants.workload(seed), on_moment=recorder)
+        simulation.run(until=tenants.seconds)
     finally:
         evaluator.close()
     level = 1 + rules.above.count("/")
-    weights = {rules.above + name: weight for name, weight in WEIGHTS.items()}
-    steps = [step for step in recorder.steps if step.at <= SECONDS]
-    _, found = queue_curves(simulation, steps, GPU, level, weights)
-    result = report(simulation, steps, resource=GPU, level=level, weights=weights)
+    weights = {rules.above + name: weight for name, weight in tenants.weights.items()}
+    steps = [step for step in recorder.steps if step.at <= tenants.seconds]
+    resource = tenants.resource
+    _, found = queue_curves(simulation, steps, resource, level, weights)
+    result = report(simulation, steps, resource=resource, level=level, weights=weights)
     assert result.queues is not None, "every pack has a tree"
-    return Day(pack, result.queues, tuple(simulation.evicted_at), found)
+    evicted_at = tuple(simulation.evicted_at)
+    return Day(pack, tenants.weights, tenants.unit, result.queues, evicted_at, found)
 
 
 def day(seed: int = SEED) -> Workload:
     """The workload: the same pods and objects whatever the rules."""
-    cluster = Cluster(nodes=[_node(number) for number in range(NODES)])
-    for manifest in objects():
-        cluster.add(manifest)
+    cluster = cluster_of(NODES, GPU, GPUS, WEIGHTS)
     rng = random.Random(seed)
     arrivals = []
     for tenant, jobs in _TENANTS.items():
         for number, (at, gpus, runs, gang) in enumerate(jobs(rng)):
             for member in range(gang or 1):
-                pod = _pod(tenant, number, gpus, f"{tenant}-{number}" if gang else "", member, gang)
+                name = f"{tenant}-{number}" + (f"-{member}" if gang else "")
+                labels = {"gang": f"{tenant}-{number}", "gang-size": str(gang)} if gang else {}
+                pod = pod_of(tenant, name, {GPU: str(gpus)}, labels)
                 arrivals.append(Arrival(at, cluster.pod_of(pod), runs=runs))
     arrivals.sort(key=lambda one: (one.at, one.pod.key))
     return Workload(cluster, arrivals)
 
 
-def objects() -> Iterator[dict[str, Any]]:
+def cluster_of(nodes: int, resource: str, each: int, weights: Mapping[str, int]) -> Cluster:
+    """So many nodes that offer *each* of *resource*, and the queues as objects."""
+    cluster = Cluster(nodes=[_node(number, {resource: str(each)}) for number in range(nodes)])
+    for manifest in objects(resource, nodes * each, weights):
+        cluster.add(manifest)
+    return cluster
+
+
+def objects(resource: str, total: int, weights: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """The queues as objects of Volcano and of Kueue; nominal quotas are what each deserves."""
     kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
     yield {**kueue, "kind": "Cohort", "metadata": {"name": "all"}, "spec": {}}
-    for name, weight in WEIGHTS.items():
+    for name, weight in weights.items():
         meta = {"metadata": {"name": name}}
         volcano = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
         yield {**volcano, **meta, "spec": {"weight": weight}}
-        quota = {"name": GPU, "nominalQuota": NODES * GPUS * weight // sum(WEIGHTS.values())}
-        group = {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [quota]}]}
+        quota = {"name": resource, "nominalQuota": total * weight // sum(weights.values())}
+        group = {"coveredResources": [resource], "flavors": [{"name": "any", "resources": [quota]}]}
         spec = {
             "cohortName": "all",
             "fairSharing": {"weight": str(weight)},
@@ -231,27 +270,33 @@ _TENANTS: Final[Mapping[str, Callable[[random.Random], Iterator[_Job]]]] = {
 }
 
 
-def _node(number: int) -> dict[str, Any]:
-    room = {"cpu": "128", "memory": "512Gi", "pods": "200", GPU: str(GPUS)}
+SYNTHETIC: Final = Tenants(WEIGHTS, GPU, 1, NODES * GPUS, SECONDS, day)
+
+
+def _node(number: int, offered: Mapping[str, str]) -> dict[str, Any]:
+    room = {"cpu": "128", "memory": "512Gi", "pods": "200", **offered}
     name = f"gpu-{number}"
     return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room}}
 
 
-def _pod(tenant: str, number: int, gpus: int, gang: str, member: int, size: int) -> dict[str, Any]:
-    name = f"{tenant}-{number}" + (f"-{member}" if gang else "")
-    labels = {"team": tenant, "kueue.x-k8s.io/queue-name": tenant}
-    if gang:
-        labels |= {"gang": gang, "gang-size": str(size)}
+def pod_of(
+    tenant: str, name: str, limits: Mapping[str, str], labels: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """A pod of *tenant* that every pack finds the queue of."""
+    own = {"team": tenant, "kueue.x-k8s.io/queue-name": tenant}
     # A controller creates it again if it is evicted.
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": True}
-    limits = {GPU: str(gpus)}
-    container = {"name": "c", "image": "i", "resources": {"requests": limits, "limits": limits}}
+    container = {
+        "name": "c",
+        "image": "i",
+        "resources": {"requests": dict(limits), "limits": dict(limits)},
+    }
     return {
         "kind": "Pod",
         "metadata": {
             "name": name,
             "namespace": tenant,
-            "labels": labels,
+            "labels": {**own, **labels},
             "annotations": {"scheduling.volcano.sh/queue-name": tenant},
             "ownerReferences": [owner],
         },
