@@ -23,6 +23,7 @@ _FIELDS_OF_MANIFESTS: Final = {
     ),  # columns of a table
     ("engine/io/endpoints/health.py", frozenset({"name", "type"})),
     ("engine/files/cluster_file.py", frozenset({"annotations", "labels"})),
+    ("engine/surfaces/page/queue_view.py", frozenset({"namespace", "owner"})),  # filters
     ("engine/testing/fixtures.py", frozenset({"name", "namespace"})),
     ("engine/testing/properties.py", frozenset({"labels", "annotations"})),
 }
