@@ -93,9 +93,9 @@ def test_a_tree_fits_eighty_columns(
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     for line in (
-        "      vision  cpu            14       40       38  lacks 26",
-        "              memory     56 GiB  160 GiB  152 GiB  lacks 104 GiB",
-        "    web       cpu            56       36        8  borrows 20",
+        "      vision  cpu          14     40       38  lacks 26",
+        "              memory     56Gi  160Gi    152Gi  lacks 104Gi",
+        "    web       cpu          56     36        8  borrows 20",
         "  problem: Queue sound: queue `sound` is under `audio`, which is not there",
         "  3 more problems",
         "  4 smaller pairs",
