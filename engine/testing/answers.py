@@ -159,7 +159,7 @@ class Answers:
         pod, scheduler = self._ready(request["pod"], request, "queue_of")
         if scheduler.tree is None:
             raise ValueError("the policies have no QueueTree")
-        (found,) = _sound([scheduler.tree.queue_of(pod, world.snapshot)])
+        (found,) = _sound(scheduler.tree.queues_of([pod], world.snapshot))
         return {"queue": None if found is None else list(found)}
 
     def _reclaim(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -274,7 +274,7 @@ class Kernel:
         """What was collected, once groups have followed; for callers that change a part."""
         self.permits.settle()
         if self.shares.is_on:
-            self.shares.follow(self._out)
+            self.shares.follow(self._out, at_once=self._is_leading)
         # In place: every part holds on to this very list.
         instructions = self._out.copy()
         self._out.clear()

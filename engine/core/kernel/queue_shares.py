@@ -54,6 +54,9 @@ from engine.policy.queue_tree_config import COUNT, HOLD
 # Shares take a tenth of the time at most, however often they are to be refreshed.
 _PART_OF_TIME: Final = 10
 
+# Pods that sums may be behind by while nothing is decided.
+_MOST_BEHIND: Final = 256
+
 # Queues that are not there of which problems are listed, pods that one names, and letters of it.
 _MOST_MISSING: Final = 20
 _MOST_NAMED: Final = 3
@@ -232,13 +235,16 @@ class QueueShares:
         return min(moments, default=None)
 
     def _due_at(self) -> float | None:
-        is_due = self._shares.is_dirty or self._sources.is_stale or self._sums.changed
+        is_due = (
+            self._touched or self._shares.is_dirty or self._sources.is_stale or self._sums.changed
+        )
         return self._next if is_due and self.hooks is not None else None
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` unless the sums are those of the pods that there are."""
         if self.hooks is None:
             return
+        self._sum_up()
         self._sums.check_invariants()
         astray = {}
         for pod in self._cluster.known_pods():
@@ -442,8 +448,12 @@ class QueueShares:
             add(self._total, offered or {}, 1)
             self._shares.mark(ROOT)
 
-    def follow(self, out: Iterable[Instruction]) -> None:
-        """Sum up what the event or decision that gave these instructions has changed."""
+    def follow(self, out: Iterable[Instruction], *, at_once: bool = True) -> None:
+        """Sum up what the event or decision that gave these instructions has changed.
+
+        Not *at_once*: with what others change until the next `refresh`, so that the queues of many
+        pods are asked for in one round trip.
+        """
         for one in out:
             if isinstance(one, PodCounted):
                 self._touch(one.pod)
@@ -456,6 +466,13 @@ class QueueShares:
             self._touched |= self._nominated
         if self._sources.is_stale and self.tree is _NO_TREE:
             self._rebuild()  # so that the first pods are in their queues at once
+        if at_once or len(self._touched) >= _MOST_BEHIND:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Have the sums follow the pods that have changed."""
+        unknown = (self._pod(uid) for uid in self._touched if uid not in self._named)
+        self._learn_names([pod for pod in unknown if pod is not None])
         for uid in self._touched:
             self._settle(uid)
         self._touched.clear()
@@ -531,23 +548,28 @@ class QueueShares:
 
     def _name_of(self, pod: Pod) -> tuple[str, bool] | None:
         """The name of the pod's queue, and if the pod is preemptible; None: it is in none."""
+        if pod.uid not in self._named:
+            self._learn_names([pod])
+        return self._named.get(pod.uid)
+
+    def _learn_names(self, pods: Sequence[Pod]) -> None:
+        """Learn of *pods* in which queues they are."""
         hooks = self.hooks
         assert hooks is not None, "asked only of a tree"
-        if pod.uid in self._named:
-            return self._named[pod.uid]
-        if not hooks.has("queue_of"):
-            path = self._sources.queue_of_namespace(hooks, pod.namespace)
-            found = (path, True) if path else None
+        answers: Sequence[tuple[str, bool] | PolicyFailure | None]
+        if hooks.has("queue_of"):
+            answers = hooks.queues_of(pods, self._cache.snapshot())
         else:
-            answer = hooks.queue_of(pod, self._cache.snapshot())
+            paths = [self._sources.queue_of_namespace(hooks, pod.namespace) for pod in pods]
+            answers = [(path, True) if path else None for path in paths]
+        for pod, answer in zip(pods, answers, strict=True):
             if isinstance(answer, PolicyFailure):
                 self._failed[pod.namespace] = f"{pod.key} is in no queue: {answer}"
-                return None
-            self._failed.pop(pod.namespace, None)
-            found = answer
-        if found is not None:
-            self._named[pod.uid] = found
-        return found
+                continue
+            if hooks.has("queue_of"):
+                self._failed.pop(pod.namespace, None)
+            if answer is not None:
+                self._named[pod.uid] = answer
 
     def _path_of(self, name: str) -> str | None:
         """The path of the queue that pods call *name*; None if they are in none."""
@@ -581,8 +603,8 @@ class QueueShares:
             tree.paths,
         ):
             self.places_version += 1
-            for uid in list(self._keys):
-                self._settle(uid)
+            self._touched |= dict.fromkeys(self._keys)
+            self._sum_up()
 
     # --- what was used -----------------------------------------------------------------------
 
@@ -662,6 +684,7 @@ class QueueShares:
         at = self._due_at()
         if at is None or started < at or self.hooks is None:
             return
+        self._sum_up()
         if self._sources.is_stale:
             self._rebuild()
         self._shares.compute(self.hooks, self._sums, self._total, started)

@@ -29,6 +29,9 @@ from engine.policy.view_events import fields_of, resources_behind
 # Sums come in the order in which pods came, which no policy may go by.
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
+# Pods whose queues are asked for in one round trip.
+_CHUNK: Final = 256
+
 Vectors: TypeAlias = Mapping[str, Amounts]
 """Vectors of resources by name."""
 
@@ -196,12 +199,24 @@ class TreeHooks:
         """True if the policy has the hook."""
         return hook in self.tree.hooks
 
-    def queue_of(self, pod: Pod, facts: Snapshot) -> tuple[str, bool] | PolicyFailure | None:
-        """The name of the queue that *pod* is in, and if it is preemptible; None: in none."""
-        answer = self._classifier.ask(self._enabled, "queue_of", pod, facts)
-        if isinstance(answer, str):
-            return answer, True
-        return answer if answer is None or isinstance(answer, PolicyFailure) else tuple(answer)
+    def queues_of(
+        self, pods: Sequence[Pod], facts: Snapshot
+    ) -> list[tuple[str, bool] | PolicyFailure | None]:
+        """The name of the queue that each of *pods* is in, and if it is preemptible; None: in none.
+
+        Of many pods in one round trip.
+        """
+        if not self.has("queue_of"):
+            return [None] * len(pods)
+        found: list[tuple[str, bool] | PolicyFailure | None] = []
+        for first in range(0, len(pods), _CHUNK):
+            some = pods[first : first + _CHUNK]
+            for answer in self._classifier.ask_each(self._enabled, "queue_of", some, facts):
+                if answer is None or isinstance(answer, PolicyFailure):
+                    found.append(answer)
+                else:
+                    found.append((answer, True) if isinstance(answer, str) else tuple(answer))
+        return found
 
     def queues(self, objects: Sequence[Any]) -> list[list[list[Any]] | PolicyFailure]:
         """What each of *objects*, plain data, adds to the tree: see the form of the verdict."""
@@ -274,15 +289,24 @@ class TreeHooks:
         """The answers to *questions*."""
         return self._keys("turn_key", questions)
 
-    def admit(self, request: Request, path: Sequence[QueueView]) -> Hold | PolicyFailure | None:
-        """What keeps *request* from being tried; *path* are its queues, the leaf first."""
+    def admit_question(self, request: Request, path: Sequence[QueueView]) -> bytes:
+        """What `admit` is given of *request*; *path* are its queues, the leaf first."""
         params, queues, shown = self.tree.hooks["admit"], _Queues(), dict[str, Any]()
         if "request" in params:
             shown["request"] = self._request("admit", request)
         if "path" in params:
             shown["path"] = self._write("admit", queues, path, len(path))
-        question = queues.question(shown)
-        answer = self._memo.single(self.tree.instance, "admit", b"null", question)
+        return queues.question(shown)
+
+    def admits(self, questions: Sequence[bytes]) -> list[Hold | PolicyFailure | None]:
+        """What keeps each of the requests asked about from being tried."""
+        return [self._hold(answer) for answer in self._answers("admit", questions)]
+
+    def admit(self, request: Request, path: Sequence[QueueView]) -> Hold | PolicyFailure | None:
+        """The same of one request; see `admit_question`."""
+        return self.admits([self.admit_question(request, path)])[0]
+
+    def _hold(self, answer: Any) -> Hold | PolicyFailure | None:
         if answer is None or isinstance(answer, PolicyFailure):
             return answer
         _, reason, token, at, short, whole_queue = answer

@@ -4,16 +4,19 @@ Owns what the tree is made of then: the queues that its document has, and those 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.core.caching.snapshot import Snapshot
 from engine.core.model.pod import Pod
-from engine.core.scheduling.tree_hooks import Giver, Request, TreeHooks
+from engine.core.scheduling.tree_hooks import Giver, QueueView, Request, TreeHooks
 from engine.core.scheduling.tree_shares import TreeShares
-from engine.core.sharing.amounts import add, offered
+from engine.core.sharing.amounts import Amounts, add, offered
 from engine.core.sharing.sums import Contribution, PodPhase, QueueSums
 from engine.core.sharing.tree import GivenQueue, QueueTree, build_tree
 from engine.policy.evaluator import PolicyFailure
+
+# Queues that are asked about in one round trip.
+_CHUNK: Final = 64
 
 # In a cluster whose pods name no queue, hooks are asked about one of this name.
 _MADE_UP: Final = "trial"
@@ -34,27 +37,50 @@ def failures_in_tree(
     shares.use(build_tree(()), sums.tree)
     shares.compute(hooks, sums, total, 0.0)
     yield from shares.failures.values()
-    # 2. Whose turn it is, and what may start: of each queue a pod, the last one of the path first.
-    for path, queue in sums.tree.queues.items():
-        if queue.parent is None:
-            continue
-        views = [shares.view(one.path, sums) for one in sums.tree.above(path)]
-        uid = next((uid for uid, _ in sums.pods_of(path)), "")
-        found = sums.contribution(uid)
-        request = _request(found)
-        if hooks.has("turn_key"):
-            question = hooks.turn_question(views, request, views[:1])
-            yield from _failures(hooks.turn_keys([question]))
-        if hooks.has("admit") and queue.is_leaf:
-            yield from _failures([hooks.admit(request, views)])
-        if hooks.has("reclaim"):
-            giver = Giver(tuple(sorted(request.resources.items())), 0, request.preemptible, 0)
-            taker = hooks.taker("reclaim", request, views, branch=1)
-            asked = hooks.reclaim_question(taker, giver, views, branch=1, total=total)
-            yield from _failures(hooks.stages([asked]))
-        if hooks.has("giver_key"):
-            taker = hooks.taker("giver_key", request, views, branch=1)
-            yield from _failures(hooks.giver_keys([views], taker, total))
+    # 2. Whose turn it is, what may start, who gives back: of each queue one pod is asked about.
+    first: dict[str, Contribution] = {}
+    for _, one in sums.contributions():
+        first.setdefault(one.queue, one)
+    below = [path for path, queue in sums.tree.queues.items() if queue.parent is not None]
+    for start in range(0, len(below), _CHUNK):
+        cases = [
+            (
+                _request(first.get(path)),
+                [shares.view(one.path, sums) for one in sums.tree.above(path)],
+            )
+            for path in below[start : start + _CHUNK]
+        ]
+        yield from _failures(_asked(hooks, cases, total))
+
+
+_Case: TypeAlias = tuple[Request, list[QueueView]]
+"""A request, and its queue with those above it."""
+
+
+def _asked(hooks: TreeHooks, cases: Sequence[_Case], total: Amounts) -> Iterator[object]:
+    """What each hook that decides says of *cases*: a round trip for each hook."""
+    if hooks.has("turn_key"):
+        yield from hooks.turn_keys(
+            [hooks.turn_question(line, request, line[:1]) for request, line in cases]
+        )
+    if hooks.has("admit"):
+        yield from hooks.admits(
+            [hooks.admit_question(*case) for case in cases if case[1][0].queue.is_leaf]
+        )
+    if hooks.has("reclaim"):
+        yield from hooks.stages([_reclaim_question(hooks, *case, total) for case in cases])
+    if hooks.has("giver_key"):
+        for request, line in cases:
+            taker = hooks.taker("giver_key", request, line, branch=1)
+            yield from hooks.giver_keys([line], taker, total)
+
+
+def _reclaim_question(
+    hooks: TreeHooks, request: Request, line: Sequence[QueueView], total: Amounts
+) -> bytes:
+    giver = Giver(tuple(sorted(request.resources.items())), 0, request.preemptible, 0)
+    taker = hooks.taker("reclaim", request, line, branch=1)
+    return hooks.reclaim_question(taker, giver, line, branch=1, total=total)
 
 
 def _summed(
@@ -64,8 +90,9 @@ def _summed(
     failed: dict[str, PolicyFailure] = {}
     named: list[tuple[Pod, PodPhase, str, bool]] = []
     placed = ((p, PodPhase.ALLOCATED) for i in snapshot.infos if i for p in i.pods.values())
-    for pod, phase in (*((pod, PodPhase.WAITING) for pod in pods), *placed):
-        found = hooks.queue_of(pod, snapshot) if hooks.has("queue_of") else None
+    all_pods = [*((pod, PodPhase.WAITING) for pod in pods), *placed]
+    answers = hooks.queues_of([pod for pod, _ in all_pods], snapshot)
+    for (pod, phase), found in zip(all_pods, answers, strict=True):
         if isinstance(found, PolicyFailure):
             failed.setdefault(str(found), found)
         elif found is not None:
