@@ -45,7 +45,7 @@ def test_a_pod_that_fits_nowhere_ends_with_3_and_says_why(cluster: str) -> None:
     assert "a/big fits nowhere" in result.output
     assert "Insufficient cpu" in result.output
     assert "@kubernetes/node_resources_fit.star:" in result.output
-    assert "it asks for 9 cpu, and the largest of these nodes, n, has 1 cpu" in result.output
+    assert "it asks for 9 cpu, and the largest of these nodes, n, has 2 cpu" in result.output
     # The sentence of the event as it is, and what is puzzling in it in words.
     assert "1 Insufficient cpu. preemption: 0/1" in result.output
     assert "`Preemption is not helpful for scheduling`: evicting pods there" in result.output

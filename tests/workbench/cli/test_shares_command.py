@@ -110,7 +110,7 @@ def test_a_tree_fits_eighty_columns(
         "  next: shop/checkout-1 (held)",
         "  without a line: pods; --resource shows one",
         "  borrowed for 40 min in all",
-        "  weight=3, limit=cpu=64000 (tree.yaml:7)",
+        "  weight=3, limit=cpu=64 (tree.yaml:7)",
         "  5 more queues",
         "  3 pods left out: of namespaces whose pods are not yours to see",
     ):
