@@ -1,7 +1,7 @@
 """Which of several shapes of nodes helps most of the pods that wait, and at what price.
 
-Owns the question's form and the search: nodes are added one at a time, so that a shape is charged
-for no node that helps no pod.
+Owns the question's form and the search: nodes are added one at a time, and a shape is not charged
+for those after the last one that helped a pod.
 """
 
 from collections import Counter
