@@ -121,6 +121,9 @@ def _of_hand_over(found: large.HandOver, waiting: int) -> dict[str, Any]:
         "new_p50_s": round(percentile(found.latencies, 0.5), 3),
         "new_worst_s": round(worst, 3),
         "tried_s": round(found.tried, 1),
+        "log_kb": round(found.logged / 1000, 1),
+        "tried_again": found.tried_again,
+        "log_of_node_kb": round(found.logged_for_node / 1000, 1),
         "is_met": worst <= HAND_OVER_SECONDS,
     }
 
@@ -194,6 +197,9 @@ _TABLES: Final[Mapping[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
             ("bound after p50 s", "new_p50_s"),
             ("worst s", "new_worst_s"),
             ("all tried after s", "tried_s"),
+            ("log kB", "log_kb"),
+            ("tried for a new node", "tried_again"),
+            ("log kB", "log_of_node_kb"),
         ),
     ),
     "reload": (

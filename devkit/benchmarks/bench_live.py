@@ -2,8 +2,8 @@
 
 Two groups, each with the real process, `starsched run`. `answers`: how long `/explain` and
 `/queue` take on a large cluster in use, for pods that fit nowhere for different reasons and pods
-that are placed. `load`: the workload `plain` of `make bench`, in turn with and without explanations
-asked at a rate.
+that are placed, and screens of the page. `load`: the workload `plain` of `make bench`, in turn with
+and without explanations asked at a rate.
 
 \b
 Examples:
@@ -36,6 +36,7 @@ from devkit.benchmarks.wire import Wire, WireError
 from devkit.benchmarks.workloads import WORKLOADS
 
 GROUPS: Final = ("answers", "load")
+_SCREENS: Final = ("/queue", "/queue?by=reason", "/pods?q=node-00001")
 #: Target that the table is held against.
 EXPLAIN_SECONDS: Final = 0.2
 _PATIENCE: Final = 120.0
@@ -83,7 +84,11 @@ async def measure_answers(
             keys = [f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in placed]
             paths["placed"] = [f"/explain/{key}" for key in keys]
             paths["/queue"], paths["/nodes"] = ["/queue"] * asked, ["/nodes?limit=5000"] * 5
-            return {kind: await _asked(http, subject, each) for kind, each in paths.items()}
+            found = {kind: await _asked(http, subject, each) for kind, each in paths.items()}
+        async with aiohttp.ClientSession(subject.url, headers={"Accept": "text/html"}) as browser:
+            for screen in _SCREENS:
+                found[f"page {screen}"] = await _asked(browser, subject, [screen] * asked)
+        return found
     finally:
         await asyncio.to_thread(subject.stop)
 

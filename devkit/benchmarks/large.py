@@ -41,6 +41,7 @@ def filter(pod, node):
 _PATIENCE: Final = 120.0
 _SETTLE_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.05
+_STILL_SECONDS: Final = 5.0
 _PAUSES: Final = re.compile(r'^starsched_decision_pause_seconds_bucket\{le="([^"]+)"\} ([\d.e+]+)$')
 
 
@@ -49,6 +50,11 @@ class Quiet(Starsched):
 
     def __init__(self, policies: str | None = SOURCE, *, profile: Path | None = None) -> None:
         super().__init__(policies, profile=profile)
+
+    @property
+    def log_bytes(self) -> int:
+        """How much it has logged."""
+        return self._log_path.stat().st_size
 
     def log_lines(self) -> Iterator[dict[str, Any]]:
         """What it has logged."""
@@ -185,11 +191,16 @@ class HandOver:
     """A backlog that is taken over, and new pods meanwhile. Seconds.
 
     `latencies`: from creation to binding of each new pod, ascending. `tried`: from the first one's
-    creation until each pod of the backlog was tried.
+    creation until each pod of the backlog was tried. `logged`: bytes of log by then, at the default
+    verbosity; `logged_for_node`: and for a node that is added then, for which `tried_again` pods
+    are tried once more.
     """
 
     latencies: list[float]
     tried: float
+    logged: int
+    logged_for_node: int
+    tried_again: int
 
 
 def waiting_pod(number: int) -> Manifest:
@@ -234,23 +245,42 @@ async def measure_hand_over(
             if await watch.wait_for([*created], _PATIENCE, every=0.05) < len(created):
                 raise WireError(f"new pods were not bound\n{subject.log_tail()}")
             tried = await trying - began
+            logged = subject.log_bytes
+            device = {"example.com/gpu": "1"}
+            await create_all(wire, [objects.node(0, name="added-later", extended=device)])
+            again = await _until_none_is_tried(subject) - waiting
+            for_node = subject.log_bytes - logged
             latencies = sorted(watch.bound_at[key] - at for key, at in created.items())
     finally:
         await asyncio.to_thread(subject.stop)
-        await wire.send_all(wire.encode("DELETE", path, {}) for path in paths)
-    return HandOver(latencies, tried)
+        gone = [*paths, "/api/v1/nodes/added-later"]
+        await wire.send_all(wire.encode("DELETE", path, {}) for path in gone)
+    return HandOver(latencies, tried, logged, for_node, again)
 
 
 async def _until_tried(subject: Quiet, count: int) -> float:
     """When so many attempts had ended without a node."""
     deadline = time.monotonic() + 10 * _PATIENCE
     while time.monotonic() < deadline:
-        subject.check_alive()
-        text = (await asyncio.to_thread(subject.read, "metrics")).decode("utf-8")
-        if sum(float(found) for found in _TRIED.findall(text)) >= count:
+        if await _tried(subject) >= count:
             return time.monotonic()
         await asyncio.sleep(0.5)
     raise WireError(f"the backlog was not tried\n{subject.log_tail()}")
+
+
+async def _until_none_is_tried(subject: Quiet) -> int:
+    """How many attempts had ended without a node when none did any more for some seconds."""
+    found, before = await _tried(subject), -1
+    while found != before:
+        await asyncio.sleep(_STILL_SECONDS)
+        found, before = await _tried(subject), found
+    return found
+
+
+async def _tried(subject: Quiet) -> int:
+    subject.check_alive()
+    text = (await asyncio.to_thread(subject.read, "metrics")).decode("utf-8")
+    return round(sum(float(found) for found in _TRIED.findall(text)))
 
 
 # --- reload ------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ def test_every_group_is_measured(tmp_path: Path) -> None:
     assert (handover["waiting"], handover["new"]) == (30, 40)
     assert 0 < handover["new_p50_s"] <= handover["new_worst_s"]
     assert handover["tried_s"] > 0
+    assert handover["log_kb"] > 0
+    assert handover["tried_again"] >= 29
     assert 0 < reload["in_force_p50_s"] <= reload["decides_p50_s"]
     assert [point["pods"] for point in memory["points"]][-1] == 40
     assert 0 < memory["sandbox_rss_mib"] < memory["start_rss_mib"]

@@ -31,6 +31,7 @@ def test_answers_are_measured(tmp_path: Path) -> None:
     answers = json.loads(output.read_text())["results"]["answers"]["embedded"]
     assert set(answers) == {
         "too large", "no such node", "full pool", "placed", "/queue", "/nodes",
+        "page /queue", "page /queue?by=reason", "page /pods?q=node-00001",
     }  # fmt: skip
     assert all(row["p50_ms"] > 0 for row in answers.values())
 
