@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -389,7 +390,8 @@ async def test_the_page_is_live_in_a_browser(on_the_node: World, browser: Browse
         late = pod("late", "default-scheduler", cpu="888")
         await asyncio.to_thread(world.plane.request, "POST", PODS, late)
         await expect(visit.page.locator("tbody")).to_contain_text("late")
-        await visit.page.locator("tbody").get_by_role("link").first.click()
+        row = visit.page.locator("tbody").get_by_role("link", name=re.compile("late|never"))
+        await row.first.click()
         await expect(visit.page.locator(".verdict")).to_contain_text("unschedulable")
         (cookie,) = await visit.page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")

@@ -166,7 +166,7 @@ def test_the_same_load_is_measured_with_and_without_a_tree(tmp_path: Path) -> No
     assert [row["median"]["bound"] for row in (alone, quota)] == [30, 30]
     assert alone["median"]["asked"] == 0
     assert quota["median"]["asked"] > 0
-    assert quota["median"]["sandbox_cpu_ms"] > 0
+    assert quota["median"]["cpu_ms"] > 0
 
 
 @pytest.mark.long("starts the scheduler twice")

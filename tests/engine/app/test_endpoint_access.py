@@ -159,7 +159,7 @@ async def test_nothing_of_a_namespace_is_shown_that_a_caller_may_not_read(
 async def test_the_role_for_viewers_has_every_path(cluster: DevCluster) -> None:
     documents = yaml.safe_load_all(READERS.read_text(encoding="utf-8"))
     (role,) = (one for one in documents if one["metadata"]["name"] == "starsched-viewer")
-    (urls,) = (rule["nonResourceURLs"] for rule in role["rules"])
+    urls = [url for rule in role["rules"] for url in rule["nonResourceURLs"]]
     async with scheduler(cluster, secure=SecureSettings("127.0.0.1")) as app:
         paths = [path for path in paths_of(app) if f"/{path.split('/')[1]}" not in OPEN]
     prefixes = tuple(url[:-1] for url in urls if url.endswith("*"))

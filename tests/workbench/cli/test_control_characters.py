@@ -64,6 +64,7 @@ _RUNS: Final[dict[str, list[list[str]]]] = {
     "apply": [["p", "--kubeconfig", _BAD]],
     "sweep": [["c.yaml", "--policies", "p", "--to", _BAD, "--seeds", "1"], [_BAD]],
     "conformance": [["c.yaml"], [_BAD]],
+    "whatif": [["drain", HOSTILE_NAME, "--kubeconfig", _BAD]],
 }
 
 

@@ -402,7 +402,7 @@ async def test_pods_that_do_not_exist_yet_are_decided_in_sequence(
 
 async def test_what_cannot_be_planned_ends_with_2(site: Site, tmp_path: Path) -> None:
     result = await site.run("plan")
-    assert (result.exit_code, "want POLICIES, or pods with -f" in result.output) == (2, True)
+    assert (result.exit_code, "want POLICIES, pods with -f" in result.output) == (2, True)
     result = await site.run("plan", str(tmp_path / "absent"))
     assert (result.exit_code, "no such file or directory" in result.output) == (2, True)
     empty = tmp_path / "none.yaml"
