@@ -56,6 +56,13 @@ from engine.surfaces.live.share_answers import (
     ShareRow,
     SharesPage,
 )
+from engine.surfaces.live.what_if.answers import (
+    Counts,
+    WhatIfAnswer,
+    WouldEnd,
+    WouldStart,
+    WouldWait,
+)
 
 AT: Final = "2026-11-25T19:30:00+00:00"
 LEADER: Final = Leader("scheduler-0_5d3c", is_us=True)
@@ -584,6 +591,24 @@ def one_share(**fields: Any) -> ShareAnswer:
         "hidden_pods": 3,
     }
     return ShareAnswer(**(known | fields))
+
+
+def what_if(said: str = "shop/checkout-1") -> WhatIfAnswer:
+    """What a new node would do, with *said* wherever names and texts can be."""
+    return WhatIfAnswer(
+        revision=REVISION,
+        at=AT,
+        leader=LEADER,
+        changes=(f"add 1 node like {said}",),
+        added=(said,),
+        counts=Counts(start=1, wait=1, moved=1, lost=1),
+        start=(WouldStart(pod=said, node=said, is_new_node=True),),
+        wait=(WouldWait(pod=said, token=said, message=said, origin="drained", was_on=said),),
+        end=(WouldEnd(pod=said, node=said, by=said, comes_back=False),),
+        hidden_pods=2,
+        notes=(said,),
+        machine_types=(said,),
+    )
 
 
 def activity(count: int = 120) -> ActivityPage:

@@ -20,6 +20,7 @@ from engine.surfaces.page.screens import (
     ROLLOUT,
     SHARE,
     SHARES,
+    WHAT_IF,
     WHY,
     Screen,
 )
@@ -37,6 +38,7 @@ _SCREENS: Final[Mapping[str, Screen]] = {
     "/queues": SHARES,
     "/queues/{path:.+}": SHARE,
     "/activity": ACTIVITY,
+    "/whatif": WHAT_IF,
 }
 
 
@@ -52,6 +54,7 @@ def _answers() -> dict[str, Any]:
         "/queues": answers.shares(),
         "/queues/{path:.+}": answers.one_share(),
         "/activity": answers.activity(),
+        "/whatif": answers.what_if(),
     }
 
 

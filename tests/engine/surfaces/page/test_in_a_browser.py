@@ -46,7 +46,10 @@ SCREENS: Final = {
     "/queues": "is under `audio`, which is not there",
     "/queues/web": "3 pods of namespaces whose pods are not yours to see are left out",
     "/activity": "InsufficientResources",
+    "/whatif?add=1&like=node-0007": "2 pods of namespaces that are not yours to see are not listed",
 }
+#: What was asked once: a browser gets no newer one.
+ASKED_ONCE: Final = ("/whatif",)
 WHY: Final = "/explain/{namespace}/{pod}"
 EVIL: Final = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{7*7}}\r\ndata: <b>"
 
@@ -62,7 +65,8 @@ async def test_a_screen_shows_its_answer(browser: Browser, site: Site, path: str
     async with visiting(browser) as visit:
         await visit.page.goto(site.url + path)
         await expect(visit.page.locator("main")).to_contain_text(SCREENS[path])
-        await expect(visit.page.locator("#live")).to_have_text("live")
+        if not path.startswith(ASKED_ONCE):
+            await expect(visit.page.locator("#live")).to_have_text("live")
         assert visit.complaints == []
 
 
@@ -474,6 +478,7 @@ def _evil_answers() -> dict[str, Any]:
             pods=(PodInQueue(pod=f"shop/{EVIL}", phase=EVIL, node=EVIL, requests={EVIL: 1}),),
         ),
         "/activity": msgspec.structs.replace(activity, samples=(sample,)),
+        "/whatif": answers.what_if(EVIL),
     }
 
 
@@ -535,7 +540,8 @@ async def test_malicious_text_stays_text(browser: Browser, site: Site, path: str
         await other.page.goto(site.url + path)
         await expect(other.page.locator("main")).to_contain_text(SCREENS[path])
         site.answers = evil
-        await _check_is_text(other.page)
+        if not path.startswith(ASKED_ONCE):
+            await _check_is_text(other.page)
         assert other.complaints == []
 
 
