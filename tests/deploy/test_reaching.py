@@ -227,6 +227,14 @@ async def test_an_administrator_needs_no_option(on_the_node: World) -> None:
     assert result.stderr == ""
     result = await run(kubeconfig, "explain", "never")
     assert (result.exit_code, "default/never fits nowhere" in result.stdout) == (3, True)
+    result = await run(kubeconfig, "whatif", "add-nodes", "2", "--like=n1", "--output=json")
+    assert result.exit_code == 3, result.output
+    answer = json.loads(result.stdout)
+    assert (len(answer["added"]), answer["counts"]["start"]) == (2, 0)
+    (waits,) = (one for one in answer["wait"] if one["pod"] == "default/never")
+    # Two nodes more than there are, each of which lacks cpu.
+    assert "Insufficient cpu" in waits["message"]
+    assert waits["token"] == "InsufficientResources"
 
 
 async def test_rights_that_lack_are_named(on_the_node: World) -> None:
