@@ -44,6 +44,8 @@ PLACES: Final = {
     place: rank
     for rank, place in enumerate(("active", "backoff", "unschedulable", "gated", PERMIT))
 }
+#: As a filter of owners or reasons: the pods that have none.
+NONE: Final = "none"
 CLASS: Final = "class"
 #: What the pods of a row have in common in addition to their place and reason.
 GROUPS: Final[Mapping[str, Callable[[Pod], bytes]]] = {
@@ -77,7 +79,8 @@ class QueueFilter:
 
     Attributes:
         pod: A part of the name.
-        owner: `Kind/name` of the controller.
+        owner: `Kind/name` of the controller, or `NONE`.
+        reason: A token, or `NONE`.
         readable: The namespaces that the caller may see; None: all.
         by: One of `GROUPS`.
         sort: One of `SORTS`.
@@ -151,8 +154,8 @@ class _Waiting(NamedTuple):
             and (not wanted.place or place == wanted.place)
             and (wanted.readable is None or pod.namespace in wanted.readable)
             and (not wanted.pod or wanted.pod in pod.name)
-            and (not wanted.owner or owner_text(pod) == wanted.owner)
-            and (not wanted.reason or self.reason.token == wanted.reason)
+            and (not wanted.owner or (owner_text(pod) or NONE) == wanted.owner)
+            and (not wanted.reason or (self.reason.token or NONE) == wanted.reason)
             and (not wanted.policy or wanted.policy in self.policies)
         )
 

@@ -13,6 +13,7 @@ from engine.surfaces.live.answers import (
     QueueRow,
     RequestRange,
 )
+from engine.surfaces.live.queue_page import NONE, PLACES
 from engine.surfaces.page.words import amount, amounts, in_order, named_amount, query
 
 #: Places by the name of their count, in the order in which pods come to them.
@@ -51,7 +52,10 @@ _NODES: Final = re.compile(r"(\d+)/(\d+) nodes are available\b")
 
 @dataclass(frozen=True)
 class Tab:
-    """A place or state, how many pods or queues are there, and the address of their rows."""
+    """A place or state, how many pods or queues are there, and the address of their rows.
+
+    The address is empty if no rows can be asked for: pods that are being tried are only counted.
+    """
 
     place: str
     count: int
@@ -165,7 +169,10 @@ def queue_view(page: QueuePage, asked: Mapping[str, str]) -> QueueView:
     counts = {place: getattr(page.counts, count) for count, place in _PLACES}
     tabs = {"": sum(counts.values()), **counts}
     return QueueView(
-        tabs=tuple(Tab(place, n, query(shown | {"place": place})) for place, n in tabs.items()),
+        tabs=tuple(
+            Tab(place, n, query(shown | {"place": place}) if not place or place in PLACES else "")
+            for place, n in tabs.items()
+        ),
         filters=filters,
         by=by,
         sort=sort,
@@ -199,15 +206,15 @@ def _column(
 
 def _row(row: QueueRow, by: str, filters: Mapping[str, str]) -> RowView:
     owner = f"{row.namespace}/{row.owner or '(no owner)'}"
-    names = {"owner": owner, "namespace": row.namespace, "reason": row.reason}
-    of_row = {"namespace": row.namespace, "owner": row.owner}
+    names = {"owner": owner, "namespace": row.namespace, "reason": row.reason or "(no reason)"}
+    of_row = {"namespace": row.namespace, "owner": row.owner or NONE}
     narrower = {name: of_row[name] for name in _GROUPS.get(by, ("", ()))[1]}
     found = _NODES.match(row.message)
     resources = in_order(row.requests)
     return RowView(
         row=row,
         name=names.get(by, ""),
-        address=query({**filters, "place": row.place, "reason": row.reason, **narrower}),
+        address=query({**filters, "place": row.place, "reason": row.reason or NONE, **narrower}),
         nodes=f"{found[1]} of {found[2]}" if found else "",
         requests=", ".join(_range(name, row.requests[name]) for name in resources),
         total=amounts({name: one.total for name, one in row.requests.items()})

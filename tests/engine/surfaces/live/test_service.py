@@ -252,6 +252,8 @@ async def test_rows_are_filtered(cluster: DevCluster) -> None:
         assert await names() == ["default/big", "default/gated"]
         assert await names(place="gated") == ["default/gated"]
         assert await names(reason="InsufficientResources") == ["default/big"]
+        assert await names(reason="none") == []
+        assert await names(owner="none") == await names()
         assert await names(policy="SchedulingGates") == ["default/gated"]
         assert await names(namespace="elsewhere") == []
         assert await names(profile="default-scheduler") == await names()
