@@ -28,6 +28,14 @@ def _common(function: Command) -> Command:
     return function
 
 
+def _given(_: click.Context, __: click.Parameter, value: Any) -> Any:
+    """*value*, if none of it is empty, as of a shell variable that is not set."""
+    words = value if isinstance(value, tuple) else (value,)
+    if any(word is not None and not word.strip(" ,") for word in words):
+        raise click.BadParameter("want a value, got an empty one.")
+    return value
+
+
 @click.group("whatif", short_help="Show what would start if the cluster were another one.")
 def what_if_command() -> None:
     """Show what would become of pods if there were more nodes, or less in their way.
@@ -53,7 +61,9 @@ def what_if_command() -> None:
 
 @what_if_command.command("add-nodes")
 @click.argument("count", type=click.IntRange(1, MOST_NODES))
-@click.option("--like", required=True, metavar="NAME", help="A node, or a machine type.")
+@click.option(
+    "--like", required=True, metavar="NAME", callback=_given, help="A node, or a machine type."
+)
 @_common
 def add_nodes(count: int, like: str, **options: Any) -> None:
     """Add COUNT nodes like a node that is there, or of a machine type.
@@ -64,7 +74,7 @@ def add_nodes(count: int, like: str, **options: Any) -> None:
 
 
 @what_if_command.command("drain")
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", callback=_given)
 @_common
 def drain(nodes: tuple[str, ...], **options: Any) -> None:
     """Drain nodes: which pods would go where, and which could not be placed again."""
@@ -72,17 +82,19 @@ def drain(nodes: tuple[str, ...], **options: Any) -> None:
 
 
 @what_if_command.command("remove-taint")
-@click.argument("taint", metavar="KEY[=VALUE]:EFFECT")
-@click.option("--node", default="", metavar="NAME", help="Of this node alone. Default: of all.")
+@click.argument("taint", metavar="KEY[=VALUE]:EFFECT", callback=_given)
+@click.option(
+    "--node", metavar="NAME", callback=_given, help="Of this node alone. Default: of all."
+)
 @_common
-def remove_taint(taint: str, node: str, **options: Any) -> None:
+def remove_taint(taint: str, node: str | None, **options: Any) -> None:
     """Remove a taint from a node, or from all that have it."""
-    _ask(options, {"taint": taint, "node": node})
+    _ask(options, {"taint": taint, "node": node or ""})
 
 
 @what_if_command.command("raise-quota")
-@click.argument("queue")
-@click.argument("quota", metavar="[ATTRIBUTE:]RESOURCE=AMOUNT")
+@click.argument("queue", callback=_given)
+@click.argument("quota", metavar="[ATTRIBUTE:]RESOURCE=AMOUNT", callback=_given)
 @_common
 def raise_quota(queue: str, quota: str, **options: Any) -> None:
     """Raise an amount that a QUEUE of the QueueTree may have.
@@ -102,8 +114,7 @@ def _ask(options: Mapping[str, Any], query: Mapping[str, str]) -> None:
     else:
         _print(answer)
     counts = answer.counts
-    is_drain = bool(given.get("drain"))
-    if counts.unplaced or (not is_drain and not counts.start):
+    if counts.unplaced or (counts.lost if "drain" in given else not counts.start):
         raise SystemExit(_NONE_HELPED)
 
 

@@ -13,8 +13,10 @@ from engine.core.model.quantity import QuantityError, resource_amount
 
 #: Nodes that may be added in one question.
 MOST_NODES: Final = 100
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+#: Effects of taints.
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TAINT: Final = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>\w+)")
+_RESOURCE: Final = re.compile(r"[\w./-]+")
 _MOST_DRAINED: Final = 20
 
 #: What a query may have.
@@ -86,8 +88,15 @@ def changes_of(query: Mapping[str, str]) -> tuple[Change, ...]:
 
     Raises `WrongQuestion`. What is empty counts as not given, as a form sends it.
     """
-    given = {name: value.strip() for name, value in query.items() if value.strip()}
-    for name in given:
+    given: dict[str, str] = {}
+    for name, value in query.items():
+        if not value.strip():
+            continue
+        # A query may have a name several times, unlike other mappings.
+        if name in given:
+            also = "; nodes are separated by commas" if name == "drain" else ""
+            raise WrongQuestion(f"{name}: want it once{also}, got it again as `{value[:80]}`")
+        given[name] = value.strip()
         if name not in KEYS:
             known = ", ".join(f"`{key}`" for key in KEYS)
             raise WrongQuestion(f"{name[:40]}: want one of {known}")
@@ -121,8 +130,8 @@ def _together(given: Mapping[str, str], name: str, other: str) -> None:
 def taint_of(text: str) -> Taint:
     """The taint that *text* writes as kubectl does. Raises `WrongQuestion`."""
     match = _TAINT.fullmatch(text)
-    if match is None or match["effect"] not in _EFFECTS:
-        want = f"want KEY[=VALUE]:EFFECT with an effect of {', '.join(_EFFECTS)}"
+    if match is None or match["effect"] not in EFFECTS:
+        want = f"want KEY[=VALUE]:EFFECT with an effect of {', '.join(EFFECTS)}"
         raise WrongQuestion(f"taint: {want}, got `{text[:80]}`")
     return Taint(key=match["key"], value=match["value"] or "", effect=match["effect"])
 
@@ -131,7 +140,7 @@ def quota_of(queue: str, text: str) -> RaiseQuota:
     """The quota that *text* writes: `cpu=10`, or `limit:cpu=10`. Raises `WrongQuestion`."""
     name, equals, written = text.rpartition("=")
     attribute, _, resource = name.rpartition(":")
-    if not (equals and resource and written):
+    if not (equals and _RESOURCE.fullmatch(resource) and written):
         want = "want [ATTRIBUTE:]RESOURCE=AMOUNT, such as `cpu=10` or `limit:memory=4Gi`"
         raise WrongQuestion(f"quota: {want}, got `{text[:80]}`")
     try:

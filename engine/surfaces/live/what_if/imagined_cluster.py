@@ -457,9 +457,10 @@ def _without(snapshot: Snapshot, uids: frozenset[str]) -> Iterator[NodeInfo]:
 
 def _tainted(change: RemoveTaint, nodes: Sequence[Node]) -> str:
     found = dict.fromkeys(_text(taint) for node in nodes for taint in node.taints)
-    has = ", ".join(f"`{one}`" for one in list(found)[:5]) or "none"
+    some = ", ".join(f"`{one}`" for one in list(found)[:5])
+    has = f"the taints {some}" if some else "no taints"
     where = f"node `{change.node}` has" if change.node else "nodes have"
-    return f"{where} the taints {has}, got `{_text(change.taint)}`"
+    return f"{where} {has}, got `{_text(change.taint)}`"
 
 
 def _text(taint: Taint) -> str:

@@ -15,6 +15,7 @@ from engine.core.model.node import Node
 from engine.core.model.node_info import NodeInfo
 from engine.core.model.objects import NodeCondition, NodeManifest, ObjectMeta, Taint
 from engine.core.model.pod import Pod
+from engine.surfaces.live.what_if.changes import EFFECTS
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
@@ -112,6 +113,11 @@ def node_of(manifest: Any, place: str) -> Node:
         raise WrongTypes(f"{place}: metadata.name: want a name, got none")
     if node.problems:
         raise WrongTypes(f"{place}: {node.problems[0]}")
+    for number, taint in enumerate(node.manifest.spec.taints):
+        if not taint.key or taint.effect not in EFFECTS:
+            want = f"want a key and an effect of {', '.join(EFFECTS)}"
+            got = f"got the key `{taint.key[:80]}` and the effect `{taint.effect[:40]}`"
+            raise WrongTypes(f"{place}: spec.taints[{number}]: {want}, {got}")
     if not node.allocatable:
         raise WrongTypes(f"{place}: status.allocatable: want what the machine offers, got none")
     return node

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from click.testing import CliRunner
+from multidict import MultiDict
 
 from devkit.cluster import DevCluster
 from engine.app import App
@@ -186,6 +187,35 @@ async def test_the_cheapest_shape_that_helps_most_pods_is_best(
         assert "drain: no node `nowhere` is known here" in unknown.output
         found = json.loads((await asked("drain", "n", "--output", "json")).output)
         assert found["changes"] == ["drain `n`"]
+        cluster.create(pod("bare", cpu="1"))
+        await eventually(lambda: node_of(cluster, "bare") == "n")
+        lost = await asked("drain", "n")
+        assert "1 would be gone for good" in lost.output
+        assert lost.exit_code == 3
+        untainted = await asked("remove-taint", "x:NoSchedule", "--node", "n")
+        assert "node `n` has no taints, got `x:NoSchedule`" in untainted.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["add-nodes", "1", "--like", ""], id="like nothing"),
+        pytest.param(["drain", "n", ""], id="a node"),
+        pytest.param(["remove-taint", ""], id="a taint"),
+        pytest.param(["remove-taint", "x:NoSchedule", "--node", ""], id="of which node"),
+        pytest.param(["raise-quota", "", "cpu=1"], id="a queue"),
+        pytest.param(["raise-quota", "q", " "], id="a quota"),
+    ],
+)
+def test_an_empty_word_is_wrong_usage(words: list[str]) -> None:
+    result = CliRunner().invoke(kubectl_starsched, ["whatif", *words])
+    assert result.exit_code == 2, result.output
+    assert "want a value, got an empty one" in result.output
+
+
+def test_a_word_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(WrongQuestion, match="drain: want it once; nodes are separated by commas"):
+        changes_of(MultiDict([("drain", "a"), ("drain", "b")]))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +226,7 @@ async def test_the_cheapest_shape_that_helps_most_pods_is_best(
         pytest.param({"taint": "x"}, r"taint: want KEY\[=VALUE\]:EFFECT", id="a taint"),
         pytest.param({"node": "n"}, "node: is for `taint`", id="of no taint"),
         pytest.param({"queue": "q", "quota": "cpu"}, "quota: want", id="a quota"),
+        pytest.param({"queue": "q", "quota": "cpu=1,memory=2"}, "quota: want", id="two quotas"),
         pytest.param({"queue": "q", "quota": "cpu=x"}, "quota: cpu: ", id="an amount"),
         pytest.param({"nodes": "3"}, "nodes: want one of `add`", id="an unknown word"),
     ],
@@ -214,6 +245,11 @@ def test_a_question_that_makes_no_sense_says_what_was_wanted(
         pytest.param("kind: Node", "metadata.name: want a name", id="no name"),
         pytest.param(
             "{kind: Node, metadata: {name: n}}", "status.allocatable: want", id="offers nothing"
+        ),
+        pytest.param(
+            "{kind: Node, metadata: {name: n}, spec: {taints: [{key: a, effect: noschedule}]}}",
+            r"spec.taints\[0\]: want a key and an effect of NoSchedule, .*`noschedule`",
+            id="a taint",
         ),
         pytest.param(f"{TYPES}---{TYPES}", "`large` is twice", id="twice"),
         pytest.param("a: [", "want YAML", id="no YAML"),
