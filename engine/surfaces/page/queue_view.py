@@ -115,6 +115,7 @@ class QueueView:
         tabs: The places; the first is all of them.
         filters: By name; empty where there is none.
         by, sort: What a row is, and the order of rows if one is asked for.
+        first: The address of the first page.
         next: The address of the next page; empty on the last.
     """
 
@@ -125,6 +126,7 @@ class QueueView:
     groups: tuple[Group, ...]
     columns: tuple[Column, ...]
     rows: tuple[RowView, ...]
+    first: str
     next: str
 
     @property
@@ -183,6 +185,7 @@ def queue_view(page: QueuePage, asked: Mapping[str, str]) -> QueueView:
         ),
         columns=tuple(_column(*one, shown, by) for one in _COLUMNS),
         rows=tuple(_row(row, by, filters) for row in page.rows),
+        first=query(shown),
         next=query(shown | {"continue": page.next}) if page.next else "",
     )
 

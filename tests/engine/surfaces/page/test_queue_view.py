@@ -60,3 +60,12 @@ def test_a_row_without_a_reason_is_named_so_and_asked_for_by_it() -> None:
     page = answers.queue(answers.row(reason="", place="active", message=""))
     (row,) = queue_view(page, {"by": "reason"}).rows
     assert (row.name, row.address) == ("(no reason)", "?reason=none&place=active")
+
+
+def test_a_page_whose_rows_have_gone_leads_to_the_first() -> None:
+    """Pods that wait are still there, and may be listed: no other reason is named."""
+    asked = {"sort": "pods", "continue": "100"}
+    page = answers.queue(counts=PlaceCounts(unschedulable=9), total_pods=9, total_rows=2)
+    content = render_content(QUEUE, page, asked)
+    assert 'No rows are left here: <a href="?sort=pods">first rows</a>.' in content
+    assert "may not list" not in content
