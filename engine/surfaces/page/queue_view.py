@@ -141,10 +141,12 @@ class PodsView:
 
     Attributes:
         named: The filters but the text.
+        first: The address of the first page.
         next: The address of the next page; empty on the last.
     """
 
     named: Mapping[str, str]
+    first: str
     next: str
 
 
@@ -236,7 +238,8 @@ def pods_view(page: PodsPage, asked: Mapping[str, str]) -> PodsView:
     filters = {name: asked.get(name, "") for name in ("text", "namespace", "node", "owner")}
     # What is looked for by a link is named; what is typed stays in its field.
     named = {name: value for name, value in filters.items() if value and name != "text"}
-    return PodsView(named, query(filters | {"continue": page.next}) if page.next else "")
+    more = query(filters | {"continue": page.next}) if page.next else ""
+    return PodsView(named, query(filters), more)
 
 
 def pod_view(answer: PodAnswer) -> PodView:

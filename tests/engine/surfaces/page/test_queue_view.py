@@ -8,7 +8,7 @@ from devkit.cluster import DevCluster, make_node, make_pod
 from engine.surfaces.live.answers import PlaceCounts, QueuePage
 from engine.surfaces.page.queue_view import queue_view
 from engine.surfaces.page.rendering import render_content
-from engine.surfaces.page.screens import QUEUE
+from engine.surfaces.page.screens import PODS, QUEUE
 from tests.engine.app.harness import scheduler
 from tests.engine.surfaces.page import answers
 from tests.waiting import eventually
@@ -69,3 +69,10 @@ def test_a_page_whose_rows_have_gone_leads_to_the_first() -> None:
     content = render_content(QUEUE, page, asked)
     assert 'No rows are left here: <a href="?sort=pods">first rows</a>.' in content
     assert "may not list" not in content
+
+
+def test_pods_that_were_found_but_are_on_an_earlier_page_lead_there() -> None:
+    page = msgspec.structs.replace(answers.pods(), rows=(), total=9)
+    content = render_content(PODS, page, {"text": "web", "continue": "100"})
+    assert 'No rows are left here: <a href="?text=web">first rows</a>.' in content
+    assert "like that" not in content
