@@ -999,3 +999,14 @@ def test_a_certificate_of_ones_own_is_refused_beside_that_of_the_webhook() -> No
     values = {"webhook": {"enabled": True}, "extraArgs": ["--tls-cert-file=/x"]}
     assert "extraArgs[0]: want none with `webhook.enabled`" in refusal(values)
     assert "key" in refusal({"webhook": {"enabled": True, "key": "SHORT"}})
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("certificate", "field"),
+    [({"selfMade": True}, "selfMade"), ({"certManager": {"enabled": True}}, "certManager.enabled")],
+)
+def test_a_certificate_without_the_webhook_is_refused(
+    certificate: dict[str, Any], field: str
+) -> None:
+    assert f"webhook.{field}: want `webhook.enabled` too" in refusal({"webhook": certificate})

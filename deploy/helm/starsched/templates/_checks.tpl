@@ -85,6 +85,13 @@
 {{- if and $values.podMonitor.enabled (not $values.rbac.create) }}
 {{- $problems = append $problems "podMonitor.enabled: want `rbac.create` too, which makes the role that metrics are read by" }}
 {{- end }}
+{{- if not $values.webhook.enabled }}
+{{- range $name, $isSet := dict "selfMade" $values.webhook.selfMade "certManager.enabled" $values.webhook.certManager.enabled }}
+{{- if $isSet }}
+{{- $problems = append $problems (printf "webhook.%s: want `webhook.enabled` too, without which there is no webhook" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and (include "starsched.registersItself" .) (or $values.webhook.certManager.enabled $values.webhook.key) }}
 {{- $problems = append $problems "webhook.selfMade: want none with `webhook.certManager.enabled` or `webhook.key`: the scheduler makes both" }}
 {{- end }}
