@@ -68,8 +68,9 @@ class Leadership:
         is_us = self.leading.is_set() and elector.is_leading
         if is_us:
             return Leader(elector.identity)
-        # A lease that has run out makes no leader, whatever held it last.
-        leader = elector.leader
+        # A lease that has run out makes no leader, whatever held it last; nor does our own before
+        # the first decision.
+        leader = "" if elector.leader == elector.identity else elector.leader
         return Leader(leader, is_us=False, address=elector.holder_page if leader else "")
 
     def _report_transition(self, about: Reference, note: str) -> None:

@@ -413,3 +413,17 @@ async def test_events_that_are_lost_with_the_lease_are_counted(cluster: DevClust
             lambda: app.leadership.elector is not None and not app.leadership.elector.is_leading
         )
     assert metric(app, "starsched_events_dropped_total", cause="shutdown") == hold.hits
+
+
+@pytest.mark.slow("runs a whole scheduler")
+async def test_no_process_leads_that_has_the_lease_and_decides_nothing_yet(
+    cluster: DevCluster,
+) -> None:
+    """It had called itself a standby of itself."""
+    async with scheduler(cluster, lease=LeaseSettings()) as app:
+        assert app.leadership.leader().is_us
+        app.leadership.leading.clear()
+        assert app.leadership.elector is not None
+        assert app.leadership.elector.leader == app.leadership.elector.identity
+        leader = app.leadership.leader()
+        assert (leader.identity, leader.is_us, leader.address) == ("", False, "")
