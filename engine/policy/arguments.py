@@ -69,6 +69,18 @@ def declarations_in(tree: ast.Module, declares: str = ARGUMENTS) -> list[ast.Cal
     return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
 
+def assigned_declarations(tree: ast.Module) -> dict[str, ast.Call]:
+    """The call that declares the arguments of a file, by what it is assigned to."""
+    calls = {id(call): call for call in declarations_in(tree)}
+    return {
+        target.id: calls[id(statement.value)]
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and id(statement.value) in calls
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+
+
 def declaration(text: str, declares: str = ARGUMENTS) -> Declaration:
     """What the file *text* declares by *declares*; nothing if it does not call it."""
     tree = parse(text) if declares in text else None
@@ -124,17 +136,12 @@ def with_arguments(text: str, values: Mapping[str, Any]) -> str:
     tree = parse(text) if ARGUMENTS in text else None
     if tree is None:
         return text
-    calls = {id(call) for call in declarations_in(tree)}
-    named = [
-        target.id
-        for statement in tree.body
-        if isinstance(statement, ast.Assign) and id(statement.value) in calls
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    ]
-    if len(named) != 1 or sum(_binds(node, named[0]) for node in walk(tree)) != 1:
-        return text
+    named = [*assigned_declarations(tree)]
     strings = {name: value for name, value in values.items() if isinstance(value, str)}
+    if not strings or len(named) != 1:
+        return text
+    if sum(_binds(node, named[0]) for node in walk(tree)) != 1:
+        return text
     return ast.unparse(_Written(named[0], strings).visit(copy.deepcopy(tree)))
 
 

@@ -246,6 +246,8 @@ def _with_arguments(
         return {}  # profiles may enable it, with other arguments each
     given = {**policy.defaults, **resolved.instances[tree.instance].args}
     text = with_arguments(files[policy.module], given)
+    if text == files[policy.module]:
+        return {}
     reads = analyse({**files, policy.module: text}, policy.module)
     return {policy.name: replace(policy, hooks=reads)}
 

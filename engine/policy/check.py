@@ -34,7 +34,12 @@ from engine.language.tree_hooks import QUEUE_FIELDS
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
 from engine.policy.analysis import Analyses
-from engine.policy.arguments import ARGUMENTS, ATTRIBUTES, declarations_in
+from engine.policy.arguments import (
+    ARGUMENTS,
+    ATTRIBUTES,
+    assigned_declarations,
+    declarations_in,
+)
 from engine.policy.circles import circles, load_circles
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
@@ -455,13 +460,9 @@ class _Checker:
 
     def _declared_arguments(self) -> dict[str, list[str]]:
         """The names of the policy's arguments, by what `plugin_args(...)` is assigned to."""
-        calls = {id(call): call for call in declarations_in(self._tree)}
         return {
-            target.id: [word.arg for word in calls[id(statement.value)].keywords if word.arg]
-            for statement in self._tree.body
-            if isinstance(statement, ast.Assign) and id(statement.value) in calls
-            for target in statement.targets
-            if isinstance(target, ast.Name)
+            name: [word.arg for word in call.keywords if word.arg]
+            for name, call in assigned_declarations(self._tree).items()
         }
 
     def _fields_of(self, name: str, fields: list[str], uses: set[int]) -> None:

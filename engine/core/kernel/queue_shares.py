@@ -566,8 +566,7 @@ class QueueShares:
             if isinstance(answer, PolicyFailure):
                 self._failed[pod.namespace] = f"{pod.key} is in no queue: {answer}"
                 continue
-            if hooks.has("queue_of"):
-                self._failed.pop(pod.namespace, None)
+            self._failed.pop(pod.namespace, None)
             if answer is not None:
                 self._named[pod.uid] = answer
 

@@ -439,16 +439,12 @@ class TurnQueue(ActiveQueue):
         for path, lane in heads.items():
             if path not in tree.queues:
                 continue  # of a queue that is not there nothing is asked
-            request, below = None, list[QueueView]()
-            if lane is not None:
-                request = self._request(lane)
+            request = None if lane is None else self._request(lane)
+            views, below = [self._shares.view(path)], list[QueueView]()
             if hooks.turns_by_path:
-                views = self._shares.path_views(path)
-                if lane is not None:
-                    levels = _level(lane.queue) - _level(path) + 1
-                    below = self._shares.path_views(lane.queue)[:levels]
-            else:
-                views = [self._shares.view(path)]
+                leaf = path if lane is None else lane.queue
+                line, levels = self._shares.path_views(leaf), _level(leaf) - _level(path)
+                views, below = line[levels:], line[: levels + 1]
             question = hooks.turn_question(views, request, below)
             if self._asked.get(path) != question:
                 questions[path] = question

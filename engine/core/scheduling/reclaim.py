@@ -261,7 +261,9 @@ class Reclaim:
         paths = sorted({path for queue in queues for path in _line(queue)})
         views = [self._views([one.path for one in self._sums.tree.above(path)]) for path in paths]
         taker = self._taker("giver_key", ROOT)
-        found = self._hooks.giver_keys(views, taker, self._total)
+        found = self._hooks.giver_keys(
+            [self._hooks.giver_question(line, taker, self._total) for line in views]
+        )
         for path, key in zip(paths, found, strict=True):
             if isinstance(key, PolicyFailure):
                 self._failure = key

@@ -188,10 +188,12 @@ class TreeHooks:
         self._shown_to = {
             hook: _Shown.by(names, tree.attributes) for hook, names in tree.mentioned.items()
         }
-        of_turns = self._shown_to.get("turn_key")
-        #: The turn of a queue may depend on those above it, or on those below that have the head.
-        self.turns_by_path: Final = of_turns is not None and bool(
-            of_turns.names & {"above", "queues"} or "total" in tree.hooks["turn_key"]
+        of_turns = tree.mentioned.get("turn_key", frozenset())
+        #: The turn of a queue may depend on those that it is under.
+        self.reads_above: Final = "above" in of_turns
+        #: And on those, the root's total, or the queues below it that have the head.
+        self.turns_by_path: Final = (
+            self.reads_above or "queues" in of_turns or "total" in tree.hooks.get("turn_key", ())
         )
         self.reads_usage: Final = tree.usage is not None and tree.mentions(USAGE)
 
@@ -258,11 +260,6 @@ class TreeHooks:
     def reads_head(self) -> bool:
         """True if the turn of a queue may depend on the request that is next in it."""
         return "head" in self.tree.hooks.get("turn_key", ())
-
-    @property
-    def reads_above(self) -> bool:
-        """True if the turn of a queue may depend on those that it is under."""
-        return "above" in self.tree.mentioned.get("turn_key", ())
 
     def turn_question(
         self, path: Sequence[QueueView], head: Request | None, below: Sequence[QueueView]
@@ -366,23 +363,19 @@ class TreeHooks:
         """The answers to *questions*: the stage at which a victim may be taken, or None."""
         return self._answers("reclaim", questions)
 
-    def giver_keys(
-        self, lines: Sequence[Sequence[QueueView]], taker: "Taker", total: Amounts
-    ) -> list[TurnKey | PolicyFailure]:
-        """Of the first queue of each of *lines*, its place among those that give.
-
-        A line has the queues above it, too.
-        """
+    def giver_question(self, line: Sequence[QueueView], taker: "Taker", total: Amounts) -> bytes:
+        """What `giver_key` is given of the first queue of *line*, which has those above it, too."""
         params = self.tree.hooks["giver_key"]
-        questions = []
-        for line in lines:
-            queues = taker.queues.copy() if "taker" in params else _Queues()
-            shown: dict[str, Any] = {"queue": self._write("giver_key", queues, line)[0]}
-            if "taker" in params:
-                shown["taker"] = taker.shown
-            if "total" in params:
-                shown["total"] = dict(total)
-            questions.append(queues.question(shown))
+        queues = taker.queues.copy() if "taker" in params else _Queues()
+        shown: dict[str, Any] = {"queue": self._write("giver_key", queues, line)[0]}
+        if "taker" in params:
+            shown["taker"] = taker.shown
+        if "total" in params:
+            shown["total"] = dict(total)
+        return queues.question(shown)
+
+    def giver_keys(self, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:
+        """Of each of the queues asked about, its place among those that give."""
         return self._keys("giver_key", questions)
 
     def _keys(self, hook: str, questions: Sequence[bytes]) -> list[TurnKey | PolicyFailure]:

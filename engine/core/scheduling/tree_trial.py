@@ -70,9 +70,12 @@ def _asked(hooks: TreeHooks, cases: Sequence[_Case], total: Amounts) -> Iterator
     if hooks.has("reclaim"):
         yield from hooks.stages([_reclaim_question(hooks, *case, total) for case in cases])
     if hooks.has("giver_key"):
-        for request, line in cases:
-            taker = hooks.taker("giver_key", request, line, branch=1)
-            yield from hooks.giver_keys([line], taker, total)
+        yield from hooks.giver_keys(
+            [
+                hooks.giver_question(line, hooks.taker("giver_key", request, line, branch=1), total)
+                for request, line in cases
+            ]
+        )
 
 
 def _reclaim_question(

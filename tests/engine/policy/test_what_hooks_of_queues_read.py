@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.core.caching.cache import Cache
 from engine.core.scheduling.scheduling_cycle import Scheduler
 from engine.core.scheduling.tree_hooks import Giver, QueueView, Request
 from engine.core.scheduling.tree_shares import TreeShares
+from engine.core.scheduling.tree_trial import failures_in_tree
 from engine.core.sharing.sums import QueueSums
 from engine.core.sharing.tree import build_tree
 from engine.language.tree_hooks import ALL_QUEUES
@@ -77,8 +79,10 @@ class _Asking(InProcessEvaluator):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle.program)
         self.questions: list[bytes] = []
+        self.round_trips = 0
 
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
+        self.round_trips += 1
         self.questions += [call.extra for call in calls]
         return super().evaluate(calls)
 
@@ -158,7 +162,11 @@ def turn_key(queue):
 def test_a_queue_of_reads_the_label_that_its_argument_names(
     text: str, given: dict[str, Any], want: str
 ) -> None:
-    """It had read all labels, and was asked again when the API server added the node's zone."""
+    """It had read all labels, and was asked again when a pod was bound.
+
+    kube-apiserver (1.37.2, `PodTopologyLabelsAdmission`) writes the zone and the region of the node
+    into the labels of the pod then.
+    """
     bundle = build_bundle(tree_files(text, queues={"a": {}}, args=given), None)
     assert bundle.queue_tree is not None
     assert bundle.policies[bundle.queue_tree.policy].hooks["queue_of"].pod == {want}
@@ -174,3 +182,18 @@ def test_a_text_is_the_name_of_a_field_only_where_fields_are_read_by_name() -> N
         False,
         True,
     ]
+
+
+def test_a_trial_asks_about_many_queues_in_one_round_trip() -> None:
+    """It had been one for each queue and hook: seconds at a start with 10,000 queues."""
+    queues: dict[str, Any] = {f"q{number}": {} for number in range(60)}
+    of_each = POLICY.replace('getattr(queue, "share")', "queue.path").replace(
+        "_used(queue), total", "{queue.path: 1}, total"
+    )
+    bundle = build_bundle(tree_files(of_each, queues=queues), None)
+    evaluator = _Asking(bundle)
+    hooks = Scheduler(bundle, evaluator).tree
+    assert hooks is not None
+    assert [*failures_in_tree(hooks, [], Cache().snapshot())] == []
+    assert len(evaluator.questions) >= 180
+    assert evaluator.round_trips <= len(hooks.tree.hooks)
